@@ -1,0 +1,58 @@
+"""The lengths at which others stand on a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+
+class LengthMultiset:
+    """A multiset of integers with its maximum. All operations take O(log distinct), usually O(1)."""
+
+    __slots__ = ("_counts", "_heap", "_size")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._heap: list[int] = []  # Negated; may name lengths that have gone.
+        self._size = 0
+
+    def add(self, length: int, times: int = 1) -> None:
+        """Adds `length` `times` times."""
+        if length not in self._counts:
+            heappush(self._heap, -length)
+            self._counts[length] = times
+        else:
+            self._counts[length] += times
+        self._size += times
+
+    def remove(self, length: int) -> None:
+        """Takes `length` out once. Raises KeyError if it is not there: a count is never clamped."""
+        count = self._counts[length]
+        self._size -= 1
+        if count > 1:
+            self._counts[length] = count - 1
+            return
+        del self._counts[length]
+        while self._heap and -self._heap[0] not in self._counts:
+            heappop(self._heap)
+
+    def count(self, length: int) -> int:
+        """How often `length` is in."""
+        return self._counts.get(length, 0)
+
+    def between(self, start: int, stop: int) -> list[int]:
+        """The distinct lengths strictly between `start` and `stop`, ascending."""
+        return sorted(length for length in self._counts if start < length < stop)
+
+    @property
+    def maximum(self) -> int:
+        """The largest length, -1 when empty."""
+        return -self._heap[0] if self._heap else -1
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        for length, count in self._counts.items():
+            for _ in range(count):
+                yield length

@@ -1,0 +1,109 @@
+"""An agent's line of work, and the places on it that have names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from octopus.core.cursor import Cursor
+
+if TYPE_CHECKING:
+    from octopus.core.waits import Wait
+
+
+class Status(Enum):
+    """Where a thread stands in its life. Terminal states are sticky."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMMITTED = "committed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the thread has ended."""
+        return self not in (Status.RUNNING, Status.WAITING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Mark:
+    """A cursor of a thread to rewind to. It holds nothing, and is abandoned by a rewind to before it."""
+
+    thread: Thread
+    cursor: Cursor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Snapshot:
+    """A cursor that was committed or read. It holds its tokens until its thread is dropped or cancelled.
+
+    Attributes:
+        version: Counts the thread's snapshots from 1.
+        digest: Hash of everything the cursor sees; None when it was only read.
+        span: The own tokens `[start, stop)` that readers get by default; None for all.
+    """
+
+    thread: Thread
+    cursor: Cursor
+    version: int
+    digest: bytes | None
+    span: tuple[int, int] | None
+
+
+class Thread:
+    """A line of work: a current cursor, a status and a parent. All changes go through `Graph`.
+
+    Attributes:
+        id: Number in its graph, never reused.
+        child_index: Its number among its parent's children (among roots), never given to another.
+        depth: Number of forks above it.
+        fork_cursor: Where the thread began.
+        cursor: Where it stands.
+        at_tip: Whether it stands, as the writer, at the end of its segment.
+        dropped: Whether its handle has been given back.
+    """
+
+    __slots__ = (
+        "at_tip", "child_index", "children", "children_made", "cursor", "depth", "dropped", "fork_cursor", "id",
+        "parent", "reason", "snapshots", "status", "wait", "waiters", "weights_version",
+    )  # fmt: skip
+
+    def __init__(
+        self, *, id: int, child_index: int, parent: Thread | None, cursor: Cursor, weights_version: int
+    ) -> None:
+        self.id = id
+        self.child_index = child_index
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.fork_cursor = cursor
+        self.cursor = cursor
+        self.weights_version = weights_version
+        self.at_tip = False
+        self.status = Status.RUNNING
+        self.reason: str | None = None
+        self.snapshots: list[Snapshot] = []
+        self.children: dict[int, Thread] = {}
+        self.children_made = 0
+        self.wait: Wait | None = None
+        self.waiters: list[Wait] = []
+        self.dropped = False
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """Child indices from the root thread down: a key for random draws that no other has. O(depth)."""
+        indices = []
+        thread: Thread | None = self
+        while thread is not None:
+            indices.append(thread.child_index)
+            thread = thread.parent
+        return tuple(reversed(indices))
+
+    @property
+    def own_tokens(self) -> int:
+        """Number of tokens on its path since the fork point."""
+        return self.cursor.path_length - self.fork_cursor.path_length
+
+    def __repr__(self) -> str:
+        return f"Thread({self.id}, {self.status.value}, {self.cursor})"

@@ -1,0 +1,172 @@
+"""Who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from octopus.core.cursor import Cursor
+from octopus.core.errors import WaitCycle
+from octopus.core.ledger import Ledger
+from octopus.core.thread import Status, Thread
+
+WaitMode = Literal["all", "any"]
+WaitUntil = Literal["terminal", "snapshot"]
+
+
+class WaitEdge(NamedTuple):
+    """What thread `thread` writes after event `order`, from `waiter` on, happens after the tokens up to `awaited`."""
+
+    waiter: Cursor
+    awaited: Cursor
+    order: int
+    thread: int
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Wait:
+    """One call of `wait_threads`, open until `done`.
+
+    Attributes:
+        known_versions: For each awaited thread the snapshots it had at the call; a newer one satisfies `snapshot`.
+        deadline_s: Time of the graph's clock at which it ends anyway; None for never.
+        statuses: Status of each awaited thread, by thread id, once done.
+        timed_out: Whether the deadline ended it.
+    """
+
+    waiter: Thread
+    awaited: tuple[Thread, ...]
+    mode: WaitMode
+    until: WaitUntil
+    known_versions: tuple[int, ...]
+    deadline_s: float | None
+    statuses: dict[int, Status] | None = None
+    timed_out: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the waiter may go on."""
+        return self.statuses is not None
+
+    def met_by(self) -> list[Thread]:
+        """The awaited threads that have done what was waited for."""
+        return [
+            thread
+            for thread, known in zip(self.awaited, self.known_versions, strict=True)
+            if thread.status.terminal or (self.until == "snapshot" and len(thread.snapshots) > known)
+        ]
+
+    def satisfied(self) -> bool:
+        """Whether enough of them have."""
+        met = len(self.met_by())
+        return met == len(self.awaited) if self.mode == "all" else met > 0
+
+
+class WaitTable:
+    """The waits that are open, and the edges that ended ones have left.
+
+    Attributes:
+        edges: Who went on after whom, in order.
+    """
+
+    def __init__(self, ledger: Ledger, clock_s: Callable[[], float]) -> None:
+        self.edges: list[WaitEdge] = []
+        self._ledger = ledger
+        self._clock_s = clock_s
+        self._open: dict[Wait, None] = {}
+
+    def begin(
+        self, thread: Thread, others: tuple[Thread, ...], mode: WaitMode, until: WaitUntil, timeout_s: float | None
+    ) -> Wait:
+        """Suspends `thread` unless there is nothing to wait for. Raises WaitCycle, StaleHandle, ValueError."""
+        for other in others:
+            self._ledger.known(other)
+        if mode not in ("all", "any") or until not in ("terminal", "snapshot"):
+            raise ValueError(f"mode is 'all' or 'any' and until 'terminal' or 'snapshot', got {mode!r}, {until!r}")
+        if mode == "any" and not others:
+            raise ValueError("waiting for any of no threads would never end; name at least one thread")
+        wait = Wait(
+            waiter=thread,
+            awaited=others,
+            mode=mode,
+            until=until,
+            known_versions=tuple(len(other.snapshots) for other in others),
+            deadline_s=None if timeout_s is None else self._clock_s() + timeout_s,
+        )
+        satisfied = wait.satisfied()
+        if not satisfied:
+            refuse_cycle(thread, others)
+        self._ledger.event("wait", thread.id, [other.id for other in others], mode, until, timeout_s)
+        if satisfied:
+            self._finish(wait)
+            return wait
+        thread.status, thread.wait = Status.WAITING, wait
+        self._open[wait] = None
+        for other in set(others):
+            other.waiters.append(wait)
+        return wait
+
+    def wake(self, *threads: Thread) -> None:
+        """`threads` have ended or made a snapshot: lets those go on for whom that was enough."""
+        for thread in threads:
+            for wait in [wait for wait in thread.waiters if wait.satisfied()]:
+                self._finish(wait)
+
+    def expire(self) -> list[Wait]:
+        """Ends the waits whose deadline has passed and returns them."""
+        now_s = self._clock_s()
+        late = [wait for wait in self._open if wait.deadline_s is not None and wait.deadline_s <= now_s]
+        for wait in late:
+            wait.timed_out = True
+            self._finish(wait)
+        return late
+
+    def close(self, wait: Wait) -> None:
+        """Nobody waits on `wait` any more: it has finished, or the waiter has ended."""
+        wait.waiter.wait = None
+        if wait in self._open:
+            del self._open[wait]
+            for other in set(wait.awaited):
+                other.waiters.remove(wait)
+
+    def _finish(self, wait: Wait) -> None:
+        thread, event = wait.waiter, self._ledger.event
+        wait.statuses = {other.id: other.status for other in wait.awaited}
+        self.close(wait)
+        thread.status = Status.RUNNING
+        named = [(id, status.value) for id, status in wait.statuses.items()]
+        segment, length = thread.cursor
+        order = event("resume", thread.id, segment.index, length, named, wait.timed_out)
+        for other in () if wait.timed_out else wait.met_by():
+            self.edges.append(WaitEdge(thread.cursor, other.cursor, order, thread.id))
+            event("wait_edge", segment.index, length, other.cursor.segment.index, other.cursor.length)
+
+
+def refuse_cycle(thread: Thread, others: tuple[Thread, ...]) -> None:
+    """Raises WaitCycle if one of `others` waits, directly or through others, for `thread`."""
+    came_from: dict[Thread, Thread] = {}
+    stack = [other for other in others if other is not thread]
+    if len(stack) < len(others):
+        raise WaitCycle(f"thread {thread.id} cannot wait for itself")
+    seen = set(stack)
+    while stack:
+        other = stack.pop()
+        for awaited in other.wait.awaited if other.wait is not None else ():
+            came_from.setdefault(awaited, other)
+            if awaited is thread:
+                raise WaitCycle(_cycle_message(thread, came_from))
+            if awaited not in seen:
+                seen.add(awaited)
+                stack.append(awaited)
+
+
+def _cycle_message(thread: Thread, came_from: dict[Thread, Thread]) -> str:
+    chain = [thread]
+    while (before := came_from.get(chain[-1])) is not None and before is not thread:
+        chain.append(before)
+    names = " waits for ".join(str(link.id) for link in [*reversed(chain)])
+    return (
+        f"thread {thread.id} cannot wait for thread {chain[-1].id}: {names} already; "
+        "nobody of them would ever go on. Wait for a thread that does not wait for you"
+    )
