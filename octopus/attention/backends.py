@@ -1,0 +1,87 @@
+"""The attention backends by name, and the one function that calls them.
+
+Letters: T rows of the pack, H query heads, G key/value heads, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from octopus.attention.plan import Plan
+from octopus.attention.reference import attend_reference
+from octopus.attention.rope import Rope
+from octopus.attention.sliced import attend_sliced
+from octopus.core.errors import BackendUnavailable
+
+
+class Backend(Protocol):
+    """An attention function."""
+
+    def __call__(
+        self, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, /, *, plan: Plan, rope: Rope | None, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """Has the contract of `attend_reference`."""
+
+
+_BACKENDS: Mapping[str, Backend] = {"reference": attend_reference, "sliced": attend_sliced}
+
+
+def available_backends() -> tuple[str, ...]:
+    """Names that `attend` accepts on this machine."""
+    return tuple(_BACKENDS)
+
+
+def default_backend(device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
+    """The backend to use when the user names none.
+
+    ======  =====  ========  =========
+    device  dtype  head_dim  backend
+    ======  =====  ========  =========
+    any     any    any       sliced
+    ======  =====  ========  =========
+    """
+    return "sliced"
+
+
+def attend(
+    q_HTD: Tensor,
+    k_GTD: Tensor,
+    v_GTD: Tensor,
+    *,
+    plan: Plan,
+    rope: Rope | None,
+    scale: float,
+    backend: str,
+) -> tuple[Tensor, Tensor]:
+    """Attention over a plan by the named backend and no other; the contract is that of `attend_reference`.
+
+    Raises:
+        BackendUnavailable: no such backend here; the message lists those there are.
+        ValueError: shapes or dtypes that do not fit each other or the plan.
+    """
+    if backend not in _BACKENDS:
+        raise BackendUnavailable(
+            f"attention backend {backend!r} is not available here; available: {', '.join(available_backends())}"
+        )
+    _check_inputs(q_HTD, k_GTD, v_GTD, plan)
+    return _BACKENDS[backend](q_HTD, k_GTD, v_GTD, plan=plan, rope=rope, scale=scale)
+
+
+def _check_inputs(q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, plan: Plan) -> None:
+    heads, rows, head_dim = q_HTD.shape
+    kv_heads = k_GTD.shape[0]
+    if rows != plan.length:
+        raise ValueError(f"q has {rows} rows, the plan has {plan.length}")
+    if k_GTD.shape != v_GTD.shape or k_GTD.shape[1:] != (rows, head_dim):
+        raise ValueError(
+            f"k {tuple(k_GTD.shape)} and v {tuple(v_GTD.shape)} do not fit q {tuple(q_HTD.shape)}: "
+            "rows and head dimension must be the same"
+        )
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} key/value heads evenly")
+    if not q_HTD.dtype == k_GTD.dtype == v_GTD.dtype:
+        raise ValueError(f"q, k and v must have one dtype, not {q_HTD.dtype}, {k_GTD.dtype}, {v_GTD.dtype}")

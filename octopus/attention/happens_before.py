@@ -1,0 +1,62 @@
+"""Refuses what runs against time.
+
+Every event of a graph has an order number. If each edge of a row (path, mount, wait) leads from an earlier event to a
+later one, the row has no cycle; so checking the edges one by one is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from octopus.core.errors import PlanError
+from octopus.core.segment import Segment
+from octopus.core.waits import WaitEdge
+
+
+def refuse_against_time(segments: Sequence[Segment]) -> None:
+    """Raises PlanError if a segment began before what it continues, or what it mounts, was written."""
+    for segment in segments:
+        if not segment.tokens:
+            continue
+        began = segment.written_at(0)
+        parent = segment.parent
+        if parent is not None and parent.length and parent.segment.written_at(parent.length - 1) > began:
+            raise PlanError(f"{segment} began at event {began}, before {parent} that it continues was written")
+        for mount in segment.mounts:
+            for part in mount.parts:
+                written = part.segment.written_at(part.stop - 1)
+                if written > began:
+                    raise PlanError(
+                        f"{segment} began at event {began} and mounts tokens [{part.start}, {part.stop}) of "
+                        f"{part.segment}, which were written at event {written}: a mount shows only what exists"
+                    )
+
+
+def wait_rows(
+    segments: Sequence[Segment], starts: dict[Segment, int], waits: Sequence[WaitEdge]
+) -> tuple[tuple[int, int], ...]:
+    """The waits as `(row, row)`: the last row waited for, and the waiter's first row after it.
+
+    A wait of which one side has no such row leaves no edge.
+
+    Raises:
+        PlanError: a wait ended before what it waited for was written, as in every cycle of waits.
+    """
+    by_writer: dict[int, list[Segment]] = {}
+    for segment in segments:
+        by_writer.setdefault(segment.writer, []).append(segment)
+    rows = []
+    for edge in waits:
+        awaited, length = edge.awaited
+        if length and awaited.written_at(length - 1) > edge.order:
+            raise PlanError(
+                f"thread {edge.thread} went on at event {edge.order} after waiting for {edge.awaited}, whose last "
+                f"token was written at event {awaited.written_at(length - 1)}: the waits form a cycle or run "
+                "against time"
+            )
+        written = by_writer.get(edge.thread, [])
+        after = [(order, starts[segment] + offset) for segment in written for offset, order in segment.stamps]
+        later = [row for order, row in sorted(after) if order > edge.order]
+        if length and later:
+            rows.append((starts[awaited] + length - 1, later[0]))
+    return tuple(rows)

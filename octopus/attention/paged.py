@@ -1,0 +1,141 @@
+"""Attention of a batch of runs over stored keys and values, in plain torch: the specification of paged decode.
+
+Each run gathers the slots it sees and no other, so whatever lies elsewhere (NaN included) cannot reach it, and a run's
+output does not depend on who shares its batch. Stored keys stay as they were written; for keys seen `shift` positions
+further on, the run's queries are rotated, once and from the unrotated query, to their own position less `shift`.
+
+Letters: T rows of the batch, N rows of one run, S slots, K visible slots, H query heads, G key/value heads,
+M = (H / G) * N stacked rows, D head dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from octopus.attention import dense
+from octopus.attention.rope import Rope, apply_rope
+from octopus.attention.step_plan import StepPlan, StepRun
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunKeys:
+    """The slots that rows `[start, stop)` see.
+
+    Attributes:
+        parts: Slots and their shift. The last part has shift 0 and ends with the slots of the run's own rows, of which
+            row i sees the first i + 1; all other slots are visible to every row.
+    """
+
+    start: int
+    stop: int
+    parts: tuple[tuple[Tensor, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepIndex:
+    """The part of a step plan that attention needs, as tensors: made once a step, used by every layer.
+
+    Attributes:
+        positions_T: Position of each row.
+        written_N: The rows whose keys and values are kept.
+        slots_N: The slots they go to.
+        runs: What each run sees.
+    """
+
+    positions_T: Tensor
+    written_N: Tensor
+    slots_N: Tensor
+    runs: tuple[RunKeys, ...]
+
+    @classmethod
+    def of(cls, step: StepPlan, device: torch.device) -> StepIndex:
+        """Moves a step plan to `device`."""
+        written_N = np.flatnonzero(step.slots_T >= 0)
+        return cls(
+            positions_T=torch.from_numpy(step.positions_T).to(device),
+            written_N=torch.from_numpy(written_N).to(device),
+            slots_N=torch.from_numpy(step.slots_T[written_N]).to(device),
+            runs=tuple(_run_keys(run, device) for run in step.runs),
+        )
+
+
+def _run_keys(run: StepRun, device: torch.device) -> RunKeys:
+    unshifted = [part.slots_K for part in run.keys if part.shift == 0]
+    parts = [(part.slots_K, part.shift) for part in run.keys if part.shift != 0]
+    parts.append((np.concatenate([*unshifted, run.own_slots_N]), 0))
+    return RunKeys(
+        start=run.start,
+        stop=run.stop,
+        parts=tuple((torch.from_numpy(slots_K).to(device), shift) for slots_K, shift in parts),
+    )
+
+
+def write_paged(
+    keys_SGD: Tensor, values_SGD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, index: StepIndex, rope: Rope | None
+) -> None:
+    """Writes a layer's new keys, rotated to their own positions, and values into their slots, in place.
+
+    All rows are written before any attends, so one run may see what another run of the same step wrote.
+    """
+    k_GTD = apply_rope(rope, k_GTD, index.positions_T)
+    for store_SGD, new_GTD in ((keys_SGD, k_GTD), (values_SGD, v_GTD)):
+        new_NGD = new_GTD.transpose(0, 1)[index.written_N].to(store_SGD.dtype)
+        store_SGD.index_copy_(0, index.slots_N, new_NGD)
+
+
+def attend_paged(
+    q_HTD: Tensor, keys_SGD: Tensor, values_SGD: Tensor, *, index: StepIndex, rope: Rope | None, scale: float
+) -> Tensor:
+    """Softmax attention of every row of a batch over the slots that its run sees.
+
+    Args:
+        q_HTD: queries, not rotated. Query head h reads key/value head `h // (H // G)`.
+        keys_SGD: stored keys, each rotated to its own position; the batch's own are already written.
+        values_SGD: stored values.
+        index: who sees which slots, and with which shifts.
+        rope: rotary embedding, None for a model without positions.
+        scale: factor of the scores.
+
+    Returns:
+        `out_HTD` in q's dtype; computed in `promote(q.dtype, float32)`.
+    """
+    out_HTD = torch.empty_like(q_HTD)
+    for run in index.runs:
+        rows = slice(run.start, run.stop)
+        out_HTD[:, rows] = _attend_run(
+            q_HTD[:, rows], keys_SGD, values_SGD, run, index.positions_T[rows], rope, scale
+        )
+    return out_HTD
+
+
+def _attend_run(
+    q_HND: Tensor,
+    keys_SGD: Tensor,
+    values_SGD: Tensor,
+    run: RunKeys,
+    positions_N: Tensor,
+    rope: Rope | None,
+    scale: float,
+) -> Tensor:
+    """One softmax over everything that a run sees."""
+    heads, kv_heads = q_HND.shape[0], keys_SGD.shape[1]
+    scores = []
+    for slots_K, shift in run.parts:
+        q_GMD = dense.group_heads(apply_rope(rope, q_HND, positions_N - shift), kv_heads)
+        k_GKD = keys_SGD[slots_K].transpose(0, 1).to(q_GMD.dtype)
+        scores.append(q_GMD @ k_GKD.mT * scale)
+    _hide_later_rows(scores[-1], rows=q_HND.shape[1])
+    probabilities_GMK = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
+    v_GKD = values_SGD[torch.cat([slots_K for slots_K, _ in run.parts])].transpose(0, 1)
+    out_GMD = probabilities_GMK @ v_GKD.to(probabilities_GMK.dtype)
+    return dense.ungroup_heads(out_GMD, heads).to(q_HND.dtype)
+
+
+def _hide_later_rows(scores_GMK: Tensor, rows: int) -> None:
+    """Puts -inf where a row meets a later one of its run, whose keys are the last columns. In place."""
+    later_NN = torch.ones(rows, rows, dtype=torch.bool, device=scores_GMK.device).triu(1)
+    scores_GMK.unflatten(1, (-1, rows))[..., -rows:].masked_fill_(later_NN, -torch.inf)

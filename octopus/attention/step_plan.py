@@ -1,0 +1,127 @@
+"""A batch of stretches, lowered to flat integers: what paged attention and paged scans see of it.
+
+Letters: T rows of the batch, N rows of one run, K slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octopus.core.cursor import Cursor
+from octopus.core.errors import invariant
+from octopus.core.pool import NO_PAGE, unit_of
+from octopus.core.reservation import NO_STATE, StateMove
+from octopus.core.schedule import Stretch
+from octopus.core.segment import Segment
+from octopus.core.visibility import view
+
+KEEP = -1
+"""Stands for a slot that is not written: the keys and values that are there stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyRange:
+    """Physical slots seen at their own position plus `shift`. A slot is `page * page_size + offset`."""
+
+    slots_K: np.ndarray
+    shift: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRun:
+    """Rows `[start, stop)` of the batch: consecutive tokens of one segment.
+
+    Attributes:
+        keys: Everything visible to the first row besides itself, one range a shift; no slot twice.
+        own_slots_N: Slots of the run's rows; row i also sees the first i + 1 of them.
+        state_in: State slot to start from, `NO_STATE` for zeros.
+        state_out: State slot to write the state after the last row to, `NO_STATE` for nowhere.
+    """
+
+    start: int
+    stop: int
+    keys: tuple[KeyRange, ...]
+    own_slots_N: np.ndarray
+    state_in: int = NO_STATE
+    state_out: int = NO_STATE
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlan:
+    """A batch of runs.
+
+    Attributes:
+        tokens_T: Token ids.
+        positions_T: Positions.
+        slots_T: Where each row's keys and values go, `KEEP` for rows that only attend.
+        runs: The runs, covering all rows in order.
+    """
+
+    tokens_T: np.ndarray
+    positions_T: np.ndarray
+    slots_T: np.ndarray
+    runs: tuple[StepRun, ...]
+
+
+def lower_step(stretches: Sequence[tuple[Stretch, StateMove]], *, page_size: int) -> StepPlan:
+    """Lays out stretches of one wave as a batch. Their pages must be reserved."""
+    table = SlotTable(page_size)
+    tokens: list[int] = []
+    positions: list[np.ndarray] = []
+    slots: list[np.ndarray] = []
+    runs: list[StepRun] = []
+    for stretch, move in stretches:
+        segment, start, stop, again = stretch
+        own_slots_N = table.slots(segment, start, stop)
+        run = StepRun(
+            start=len(tokens),
+            stop=len(tokens) + stop - start,
+            keys=_key_ranges(Cursor(segment, start), table),
+            own_slots_N=own_slots_N,
+            state_in=move.read,
+            state_out=move.write,
+        )
+        runs.append(run)
+        tokens += segment.tokens[start:stop]
+        positions.append(np.arange(segment.start_position + start, segment.start_position + stop))
+        slots.append(np.full_like(own_slots_N, KEEP) if again else own_slots_N)
+    return StepPlan(
+        tokens_T=np.array(tokens, dtype=np.int64),
+        positions_T=_joined(positions),
+        slots_T=_joined(slots),
+        runs=tuple(runs),
+    )
+
+
+class SlotTable:
+    """The physical slots of segments' tokens; remembers each segment's for as long as it lives (one step)."""
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._known: dict[Segment, np.ndarray] = {}
+
+    def slots(self, segment: Segment, start: int, stop: int) -> np.ndarray:
+        """Slots of tokens `[start, stop)`, int64."""
+        if segment not in self._known:
+            units = [NO_PAGE if handle == NO_PAGE else unit_of(handle) for handle in segment.pages]
+            pages = np.array(units, dtype=np.int64)[:, None]
+            offsets = np.arange(self._page_size)[None, :]
+            self._known[segment] = np.where(pages < 0, KEEP, pages * self._page_size + offsets).ravel()
+        slots = self._known[segment][start:stop]
+        invariant(len(slots) == stop - start, f"tokens [{start}, {stop}) of {segment} have no pages")
+        invariant(not len(slots) or slots.min() >= 0, f"a visible page of {segment} was given back")
+        return slots
+
+
+def _key_ranges(cursor: Cursor, table: SlotTable) -> tuple[KeyRange, ...]:
+    by_shift: dict[int, list[np.ndarray]] = {}
+    for part in view(cursor):
+        by_shift.setdefault(part.shift, []).append(table.slots(part.segment, part.start, part.stop))
+    return tuple(KeyRange(slots_K=_joined(slots), shift=shift) for shift, slots in by_shift.items())
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
