@@ -1,0 +1,118 @@
+"""A language model that runs on plans.
+
+Letters: T rows, N chosen rows, C hidden channels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from octopus.attention.plan import Plan
+from octopus.attention.rope import Rope
+from octopus.attention.step_plan import StepPlan, lower_step
+from octopus.core.errors import UnsupportedModel
+from octopus.core.reservation import StateMove
+from octopus.core.schedule import Stretch
+from octopus.core.storage import KVStorage
+from octopus.models.binding import bind
+from octopus.models.context import Context
+from octopus.models.families import family_of, kv_shape, storage_ranks
+from octopus.models.packed import PackedContext
+from octopus.models.paged import PagedContext
+
+
+class Backbone:
+    """One causal language model of a listed family, run over packs and over a paged store.
+
+    Takes the model as it is (dtype, device, weights) and binds our forwards on its modules, in place; from then on the
+    model cannot be called but through here. Move or cast it before, wrap it (sharding) after.
+
+    Args:
+        model: As `load_model` gives it.
+
+    Attributes:
+        model: The model.
+        kv_shape: What a store for it must hold.
+        rope: Rotary embedding of its attention layers.
+
+    Raises:
+        UnsupportedModel: its family, its rotary embedding or a setting of it is not one that we run exactly.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        family = family_of(model.config)
+        if type(model).__name__ != family.model_class:
+            raise UnsupportedModel(
+                f"{type(model).__name__} is not supported; {family.name} is run as {family.model_class}, "
+                "which AutoModelForCausalLM loads"
+            )
+        self.model = model
+        self.kv_shape = kv_shape(model.config)
+        self.rope: Rope | None = _rope(model)
+        self._ranks = storage_ranks(model.config)
+        bind(model)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights and hidden states."""
+        return self.model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device
+
+    def packed(self, plan: Plan, *, backend: str = "sliced") -> Tensor:
+        """Hidden states [T, C] of a pack, after the final norm; differentiable.
+
+        Raises:
+            BackendUnavailable: no attention backend of that name.
+        """
+        context = PackedContext(
+            plan=plan,
+            rope=self.rope,
+            backend=backend,
+            kernel_size=self.kv_shape.conv_columns + 1,
+            device=self.device,
+        )
+        return self._hidden(plan.tokens_T, plan.positions_T, context)
+
+    @torch.inference_mode()
+    def paged(self, step: StepPlan, storage: KVStorage) -> Tensor:
+        """Hidden states [T, C] of a batch, after the final norm; its keys, values and states go to `storage`."""
+        context = PagedContext(step=step, storage=storage, rope=self.rope, ranks=self._ranks)
+        return self._hidden(step.tokens_T, step.positions_T, context)
+
+    def advance(
+        self, moves: Sequence[tuple[Stretch, StateMove]], storage: KVStorage, *, page_size: int
+    ) -> Tensor:
+        """Computes one batch of scheduled stretches: the hidden state of each one's last token, [N, C].
+
+        Their pages and state slots are reserved; keys, values and states go to `storage`.
+        """
+        step = lower_step(moves, page_size=page_size)
+        return self.paged(step, storage)[[run.stop - 1 for run in step.runs]]
+
+    def logits(self, hidden_NC: Tensor) -> Tensor:
+        """Logits [N, V] of chosen hidden states. Those of `paged` are inference tensors: call this in that mode too."""
+        return self.model.lm_head(hidden_NC)
+
+    def _hidden(self, tokens_T: np.ndarray, positions_T: np.ndarray, context: Context) -> Tensor:
+        ids_1T, positions_1T = (torch.from_numpy(x)[None].to(self.device) for x in (tokens_T, positions_T))
+        if not len(tokens_T):  # the library's layers cannot take zero rows
+            return self.model.get_input_embeddings()(ids_1T)[0]
+        output = self.model.model(
+            input_ids=ids_1T, position_ids=positions_1T, use_cache=False, octopus=context
+        )
+        return output.last_hidden_state[0]
+
+
+def _rope(model: PreTrainedModel) -> Rope:
+    """The library's frequencies, by its own formula in float32: a buffer would have been rounded by `model.to`."""
+    frequencies_R, _ = model.model.rotary_emb.compute_default_rope_parameters(model.config)
+    return Rope(inverse_frequencies_R=frequencies_R.to(model.device, torch.float64))

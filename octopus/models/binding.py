@@ -1,0 +1,120 @@
+"""Our forwards, bound on the instances of the library's own modules.
+
+The library's decoder layers still run, so whatever hooks them (sharding, activation checkpointing) keeps working, and
+no name in the state dict changes. What is replaced, and why:
+
+- norms and the recurrent layer, which the library computes in float32 whatever the weights: here in
+  `promote(dtype, float32)`;
+- the rotary embedding: it turns by zero, so that queries and keys reach attention unrotated;
+- the attention function: it asks the context, which travels as the keyword `octopus`. No mask function is registered
+  beside it, and for a name without one the library makes no mask and does not look for packed sequences (which it
+  would find wherever positions jump).
+
+Letters: B = 1, T rows, H query heads, G key/value heads, D head dimension, X any leading dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+from transformers import AttentionInterface, PreTrainedModel
+
+from octopus.models.context import Context, DeltaLayer
+
+NAME = "octopus"
+
+
+def bind(model: PreTrainedModel) -> None:
+    """Binds our forwards on a model's modules, in place. Binding twice does no harm; wrap the model afterwards."""
+    AttentionInterface.register(NAME, attention)
+    model.set_attn_implementation(NAME)
+    for module in model.modules():
+        forward = _FORWARDS.get(type(module).__name__)
+        if forward is not None:
+            module.forward = MethodType(forward, module)
+
+
+def attention(
+    module: Any,
+    q_BHTD: Tensor,
+    k_BGTD: Tensor,
+    v_BGTD: Tensor,
+    attention_mask: None,
+    *,
+    scaling: float,
+    octopus: Context | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """The library's attention function: everything is left to the context."""
+    out_HTD = _required(octopus).attend(module.layer_idx, q_BHTD[0], k_BGTD[0], v_BGTD[0], scaling)
+    return out_HTD.transpose(0, 1)[None], None
+
+
+def _required(context: Context | None) -> Context:
+    if context is None:
+        raise TypeError("this model is bound to Octopus: call it through Backbone.packed or Backbone.paged")
+    return context
+
+
+def _no_rotation(module: Any, x_BTC: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine 1 and sine 0, broadcast over the rows."""
+    shape = (1, 1, 2 * module.inv_freq.shape[0])
+    return x_BTC.new_ones(shape), x_BTC.new_zeros(shape)
+
+
+def _normed(x_XD: Tensor, epsilon: float) -> Tensor:
+    """Root-mean-square normalisation in the compute dtype (Zhang and Sennrich, arXiv 1910.07467)."""
+    x_XD = _promoted(x_XD)
+    return x_XD * torch.rsqrt(x_XD.square().mean(dim=-1, keepdim=True) + epsilon)
+
+
+def _promoted(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _rms_norm(module: Any, x_XD: Tensor) -> Tensor:
+    return (module.weight * _normed(x_XD, module.variance_epsilon)).to(x_XD.dtype)
+
+
+def _zero_centred_rms_norm(module: Any, x_XD: Tensor) -> Tensor:
+    return ((1 + _promoted(module.weight)) * _normed(x_XD, module.eps)).to(x_XD.dtype)
+
+
+def _gated_rms_norm(module: Any, x_XD: Tensor, gate_XD: Tensor) -> Tensor:
+    normed_XD = module.weight * _normed(x_XD, module.variance_epsilon)
+    return (normed_XD * silu(_promoted(gate_XD))).to(gate_XD.dtype)
+
+
+def _gated_delta_net(
+    module: Any, hidden_states: Tensor, octopus: Context | None = None, **_: object
+) -> Tensor:
+    """Projections, gated norm and output run once for the whole row; the context runs convolution and scan."""
+    x_TC = hidden_states[0]
+    projected = DeltaLayer(
+        columns_TC=module.in_proj_qkv(x_TC),
+        weight_CW=module.conv1d.weight[:, 0],
+        log_decay_TH=-_promoted(module.A_log).exp()
+        * softplus(_promoted(module.in_proj_a(x_TC)) + _promoted(module.dt_bias)),
+        beta_TH=_promoted(module.in_proj_b(x_TC)).sigmoid(),
+        key_heads=module.num_k_heads,
+        key_dim=module.head_k_dim,
+        value_dim=module.head_v_dim,
+    )
+    out_THV = _required(octopus).recur(module.layer_idx, projected)
+    gate_THV = module.in_proj_z(x_TC).view_as(out_THV)
+    return module.out_proj(module.norm(out_THV, gate_THV).flatten(1))[None]
+
+
+_FORWARDS: Mapping[str, Callable[..., object]] = {
+    "LlamaRMSNorm": _rms_norm,
+    "LlamaRotaryEmbedding": _no_rotation,
+    "Qwen3_5RMSNorm": _zero_centred_rms_norm,
+    "Qwen3_5RMSNormGated": _gated_rms_norm,
+    "Qwen3_5TextRotaryEmbedding": _no_rotation,
+    "Qwen3_5GatedDeltaNet": _gated_delta_net,
+}

@@ -1,0 +1,69 @@
+"""What travels as one keyword argument through the library's forward, and what it must offer to our layers.
+
+Letters: T rows, H query heads, G key/value heads, D head dimension, C convolution channels, W kernel size,
+J key heads and Hv value heads of a recurrent layer, K and V their dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from octopus.models.gated_delta import DeltaInputs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeltaLayer:
+    """One recurrent layer's projections of the whole row: what its convolution and scan start from.
+
+    Attributes:
+        columns_TC: queries, keys and values side by side, before the convolution.
+        weight_CW: the convolution's kernel.
+        log_decay_TH: logarithm of the decay of each value head.
+        beta_TH: write strength of each value head.
+        key_heads: number of key heads; each serves a group of consecutive value heads.
+        key_dim: dimension of a key head.
+        value_dim: dimension of a value head.
+    """
+
+    columns_TC: Tensor
+    weight_CW: Tensor
+    log_decay_TH: Tensor
+    beta_TH: Tensor
+    key_heads: int
+    key_dim: int
+    value_dim: int
+
+    def inputs(self, mixed_TC: Tensor) -> DeltaInputs:
+        """Cuts the convolution's output into what the delta rule reads."""
+        value_heads, keys = self.beta_TH.shape[-1], self.key_heads * self.key_dim
+        q_TC, k_TC, v_TC = mixed_TC.split((keys, keys, value_heads * self.value_dim), dim=-1)
+        return DeltaInputs(
+            q_XHK=repeat_key_heads(q_TC.unflatten(-1, (self.key_heads, self.key_dim)), value_heads),
+            k_XHK=repeat_key_heads(k_TC.unflatten(-1, (self.key_heads, self.key_dim)), value_heads),
+            v_XHV=v_TC.unflatten(-1, (value_heads, self.value_dim)),
+            g_XH=self.log_decay_TH,
+            beta_XH=self.beta_TH,
+        )
+
+
+def repeat_key_heads(x_TJK: Tensor, value_heads: int) -> Tensor:
+    """Gives value head h the key head `h // (Hv // J)`."""
+    return x_TJK.repeat_interleave(value_heads // x_TJK.shape[1], dim=1)
+
+
+class Context(Protocol):
+    """Knows who sees whom and whose state continues whose; the layers know weights and nothing else.
+
+    `layer` counts all of the model's layers from 0.
+    """
+
+    def attend(self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
+        """Attention of every row; q and k arrive unrotated. Returns [H, T, D] in q's dtype."""
+        ...
+
+    def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
+        """Convolution and scan along every path. Returns [T, Hv, V] in `promote(dtype, float32)`."""
+        ...

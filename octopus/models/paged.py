@@ -1,0 +1,89 @@
+"""The context of a rollout step: keys, values and states come from a store and go back to it.
+
+Letters: T rows, R runs, S columns that a convolution may read, X columns kept of each path, C channels, Z state slots,
+H query or value heads, G key/value heads, D head dimension, K and V key and value dimension of a recurrent head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from octopus.attention.paged import StepIndex, attend_paged, write_paged
+from octopus.attention.rope import Rope
+from octopus.attention.step_plan import StepPlan
+from octopus.core.storage import KVStorage
+from octopus.models.context import DeltaLayer
+from octopus.models.recurrent import in_row_order, scan_batch
+from octopus.models.short_conv import gather_columns, short_convolution
+from octopus.models.state_index import StateIndex
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PagedContext:
+    """Attention and scans of one step over a store, in place. Every layer must pass exactly once.
+
+    In each layer all keys and values are written before any row attends, and all states are read before any is
+    written: a run sees what another run of the step wrote, but never starts from another run's new state.
+
+    Attributes:
+        step: The batch.
+        storage: Where its threads' keys, values and states live.
+        rope: Rotary embedding of all attention layers.
+        ranks: For each layer of the model its place in the store, among layers of its kind.
+    """
+
+    step: StepPlan
+    storage: KVStorage
+    rope: Rope | None
+    ranks: Sequence[int]
+
+    def attend(self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
+        """See `Context.attend`."""
+        rank, index = self.ranks[layer], self._index
+        keys_SGD, values_SGD = self.storage.keys[rank], self.storage.values[rank]
+        write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, index=index, rope=self.rope)
+        return attend_paged(q_HTD, keys_SGD, values_SGD, index=index, rope=self.rope, scale=scale)
+
+    def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
+        """See `Context.recur`."""
+        rank = self.ranks[layer]
+        mixed_TC = self._convolve(self.storage.conv[rank], projected)
+        return self._scan(self.storage.recurrent[rank], projected, mixed_TC)
+
+    def _convolve(self, conv_ZXC: Tensor, projected: DeltaLayer) -> Tensor:
+        """Convolves the new columns behind each run's stored ones, and stores each run's last columns."""
+        states = self._states
+        stored_SC = conv_ZXC[states.read_R].flatten(0, 1).to(projected.columns_TC.dtype)
+        columns_SC = torch.cat((projected.columns_TC, stored_SC))
+        mixed_TC = short_convolution(columns_SC, states.taps_WT, projected.weight_CW)
+        tails_RX = states.tails_RX[states.kept_N]
+        tails_RXC = gather_columns(columns_SC, tails_RX.flatten()).unflatten(0, tails_RX.shape)
+        conv_ZXC.index_copy_(0, states.written_N, tails_RXC.to(conv_ZXC.dtype))
+        return mixed_TC
+
+    def _scan(self, recurrent_ZHKV: Tensor, projected: DeltaLayer, mixed_TC: Tensor) -> Tensor:
+        """Scans each run from its stored state, and stores the state it ends with."""
+        states, inputs = self._states, projected.inputs(mixed_TC)
+        present_R111 = states.present_R[:, None, None, None]
+        initial_RHKV = torch.where(present_R111, recurrent_ZHKV[states.read_R], recurrent_ZHKV.new_zeros(()))
+        outs, finals = [], []
+        for batch, part in zip(states.batches, initial_RHKV.split(states.sizes), strict=True):
+            out_NHV, final_BHKV = scan_batch(inputs, batch, part)
+            outs.append(out_NHV)
+            finals.append(final_BHKV)
+        final_RHKV = torch.cat(finals)[states.kept_N].to(recurrent_ZHKV.dtype)
+        recurrent_ZHKV.index_copy_(0, states.written_N, final_RHKV)
+        return in_row_order(outs, states.batches)
+
+    @cached_property
+    def _index(self) -> StepIndex:
+        return StepIndex.of(self.step, self.storage.keys.device)
+
+    @cached_property
+    def _states(self) -> StateIndex:
+        return StateIndex(self.step, self.storage.shape.conv_columns, self.storage.keys.device)

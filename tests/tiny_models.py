@@ -1,0 +1,104 @@
+"""Tiny models of both families, with weights scaled so that logits are of size about 2.
+
+At the library's own initialisation a tiny model is nearly constant and hides faults: here attention is peaked, decays
+are slow enough for states to matter, and no norm weight or bias stands at its neutral value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+)
+
+VOCABULARY = 64
+
+
+def tiny_llama(
+    *,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    layers: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    **settings: Any,
+) -> LlamaForCausalLM:
+    """A Llama with hidden size 64 and tied heads; `settings` go to its configuration."""
+    config = LlamaConfig(
+        **_common(heads, kv_heads, head_dim, layers) | {"rope_parameters": rope_parameters()} | settings
+    )
+    return _scaled(LlamaForCausalLM, config, dtype, seed)
+
+
+def tiny_qwen35(
+    *,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    layers: int = 4,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    **settings: Any,
+) -> Qwen3_5ForCausalLM:
+    """A Qwen3.5 with hidden size 64, tied heads and layers linear, full, linear, full, ...
+
+    Partial rotary 0.25; recurrent layers with 2 key and 4 value heads of 16, kernel 4.
+    """
+    recurrent = {
+        "layer_types": [("linear_attention", "full_attention")[i % 2] for i in range(layers)],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+        "rope_parameters": rope_parameters(partial_rotary_factor=0.25, mrope_section=[2, 1, 1]),
+    }
+    config = Qwen3_5TextConfig(**_common(heads, kv_heads, head_dim, layers) | recurrent | settings)
+    return _scaled(Qwen3_5ForCausalLM, config, dtype, seed)
+
+
+def checkpointed(model: PreTrainedModel) -> PreTrainedModel:
+    """Switches activation checkpointing of every layer on, under the library's old or new name for it."""
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
+    return model.train()
+
+
+def rope_parameters(**changes: Any) -> dict[str, Any]:
+    """Default rotary parameters with a base small enough that tiny lengths turn every pair."""
+    return {"rope_type": "default", "rope_theta": 100.0} | changes
+
+
+def _common(heads: int, kv_heads: int, head_dim: int, layers: int) -> dict[str, Any]:
+    return {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.125,
+    }
+
+
+def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype, seed: int) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = model_class(config).to(dtype).eval()
+        with torch.no_grad():
+            model.get_input_embeddings().weight.mul_(2)
+            for name, weight in model.named_parameters():
+                if name.endswith("A_log"):
+                    weight.uniform_(0.02, 0.5).log_()
+                elif "norm" in name or name.endswith(("bias", "conv1d.weight")):
+                    weight.add_(0.2 * torch.randn_like(weight))
+    return model
