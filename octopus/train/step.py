@@ -1,0 +1,142 @@
+"""One optimiser step on packed rows.
+
+Letters: T rows of a pack, N its loss terms, C hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from octopus.models.backbone import Backbone
+from octopus.train.config import LossConfig, StepConfig
+from octopus.train.losses import TokenTerms, grpo
+from octopus.train.packing import Pack
+from octopus.train.targets import Targets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What a step did. Log-probabilities are natural logs, means over tokens, before the update.
+
+    Attributes:
+        loss: Per loss term.
+        grad_norm: Length of the gradient before clipping.
+        updated: False if loss or gradient was not finite; the weights are then untouched.
+        clipped_ratio: Share of the loss terms whose ratio was clipped, 0 to 1.
+        favoured_log_probability: Of tokens with a positive advantage.
+        disfavoured_log_probability: Of tokens with a negative advantage.
+        packed_tokens: Rows of all packs.
+        loss_terms: Sampled tokens that were trained on.
+        step_seconds: Wall time of the step.
+    """
+
+    loss: float
+    grad_norm: float
+    updated: bool
+    clipped_ratio: float
+    favoured_log_probability: float
+    disfavoured_log_probability: float
+    packed_tokens: int
+    loss_terms: int
+    step_seconds: float
+
+
+def train_step(
+    backbone: Backbone,
+    packs: Sequence[Pack],
+    optimizer: torch.optim.Optimizer,
+    *,
+    loss: LossConfig,
+    step: StepConfig,
+) -> StepResult:
+    """Forward, loss and backward of each pack, then one update.
+
+    The loss is divided by the number of loss terms of all packs together, so how episodes were cut into packs does not
+    change the gradient.
+
+    Args:
+        backbone: The model; its weights change in place.
+        packs: The rows. Their sampled log-probabilities must be recorded.
+        optimizer: Holds the parameters of the model.
+        loss: What is minimised.
+        step: How the step is carried out.
+    """
+    started = time.perf_counter()
+    denominator = max(1, sum(pack.loss_terms for pack in packs))
+    optimizer.zero_grad(set_to_none=True)
+    total, clipped, scored = 0.0, 0, []
+    for pack in packs:
+        log_probabilities_N = pack_log_probabilities(backbone, pack, step=step)
+        terms = TokenTerms(
+            log_probabilities_N=log_probabilities_N,
+            sampled_log_probabilities_N=_like(pack.sampled_log_probabilities_N, log_probabilities_N),
+            advantages_N=_like(pack.advantages_N, log_probabilities_N),
+        )
+        part = grpo(terms, clip_low=loss.clip_low, clip_high=loss.clip_high, denominator=denominator)
+        part.loss.backward()
+        total += part.loss.item()
+        clipped += int(part.clipped)
+        scored.append(log_probabilities_N.detach().double().cpu().numpy())
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    grad_norm = torch.nn.utils.clip_grad_norm_(parameters, step.max_grad_norm).item()
+    updated = math.isfinite(total) and math.isfinite(grad_norm)
+    if updated:
+        optimizer.step()
+    scored_N, advantages_N = np.concatenate(scored), np.concatenate([pack.advantages_N for pack in packs])
+    return StepResult(
+        loss=total,
+        grad_norm=grad_norm,
+        updated=updated,
+        clipped_ratio=clipped / denominator,
+        favoured_log_probability=_mean(scored_N[advantages_N > 0]),
+        disfavoured_log_probability=_mean(scored_N[advantages_N < 0]),
+        packed_tokens=sum(pack.plan.length for pack in packs),
+        loss_terms=len(advantages_N),
+        step_seconds=time.perf_counter() - started,
+    )
+
+
+def pack_log_probabilities(backbone: Backbone, pack: Pack, *, step: StepConfig) -> Tensor:
+    """Log-probability of each target of a pack, [N], in max(fp32, the model's dtype). Differentiable."""
+    hidden_TC = backbone.packed(pack.plan, backend=step.backend)
+    return target_log_probabilities(backbone, hidden_TC, pack.targets, logit_rows=step.logit_rows)
+
+
+def target_log_probabilities(
+    backbone: Backbone, hidden_TC: Tensor, targets: Targets, *, logit_rows: int
+) -> Tensor:
+    """Log-probability of each label under its predictor's logits, [N].
+
+    Logits are made for predictor rows only, `logit_rows` at a time, and made again in the backward pass, so that at no
+    time more than [logit_rows, V] of them exist.
+    """
+    rows_N = torch.from_numpy(targets.predictor_rows_N).to(hidden_TC.device)
+    labels_N = torch.from_numpy(targets.labels_N).to(hidden_TC.device)
+    pieces = [
+        checkpoint(_log_probabilities, backbone, hidden_TC[rows], labels, use_reentrant=False)
+        for rows, labels in zip(rows_N.split(logit_rows), labels_N.split(logit_rows), strict=True)
+    ]
+    return torch.cat(pieces)
+
+
+def _log_probabilities(backbone: Backbone, hidden_NC: Tensor, labels_N: Tensor) -> Tensor:
+    logits_NV = backbone.logits(hidden_NC)
+    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
+    chosen_N = logits_NV.gather(1, labels_N[:, None])[:, 0]
+    return chosen_N - logits_NV.logsumexp(dim=1)
+
+
+def _like(values_N: np.ndarray, other: Tensor) -> Tensor:
+    return torch.from_numpy(values_N).to(other)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else math.nan

@@ -1,0 +1,33 @@
+"""Group-relative advantages.
+
+Catches: division by a left-out or zero deviation; the deviation divided out unasked; a group of one that is paid its
+raw reward; rounding that pays equal rewards.
+"""
+
+import pytest
+
+from octopus.train.advantages import group_advantages
+
+
+def test_centred_by_the_mean() -> None:
+    assert group_advantages([1, 1, 1, 0, 0, 0, 0, 0]) == [0.625] * 3 + [-0.375] * 5
+
+
+def test_a_rare_reward_stays_bounded() -> None:
+    assert group_advantages([1, 0, 0, 0]) == [0.75, -0.25, -0.25, -0.25]
+    assert max(map(abs, group_advantages([1, 0, 0, 0], divide_by_deviation=True))) < 2
+
+
+def test_divided_by_the_groups_sample_deviation_when_asked() -> None:
+    result = group_advantages([1, 1, 1, 0, 0, 0, 0, 0], divide_by_deviation=True)
+    assert result == pytest.approx([1.2076] * 3 + [-0.7246] * 5, abs=5e-5)
+
+
+@pytest.mark.parametrize("rewards", [[], [1.0], [0.1] * 3, [1.0] * 4])
+@pytest.mark.parametrize("divide", [False, True])
+def test_equal_rewards_pay_exactly_nothing(rewards: list[float], divide: bool) -> None:
+    assert group_advantages(rewards, divide_by_deviation=divide) == [0.0] * len(rewards)
+
+
+def test_order_of_episodes_only_permutes() -> None:
+    assert group_advantages([0.0, 0.5, 1.0]) == group_advantages([1.0, 0.5, 0.0])[::-1]
