@@ -1,0 +1,217 @@
+"""An episode executed token by token in time order, with autograd kept: the yardstick for packed passes.
+
+Everything here is written a second time, on purpose another way: each reading token rotates the *keys* it sees to
+their effective positions (the packed pass rotates queries), recurrent layers take one *step* per token from the state
+its path predecessor left (the packed pass scans chunks), and nothing knows of segments, slices or rows. It runs in
+the dtype of the weights and reads them from an unmodified Llama or Qwen3.5 causal model of the Hugging Face library.
+
+Letters: N visible tokens, H query heads, G key/value heads, R query heads per key/value head, L = N + R, D head dim,
+K key heads, M value heads per key head, Dk/Dv their dims, C channels, P positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from octopus.verify.oracle import OracleToken
+
+FAMILIES = ("llama", "qwen3_5_text")
+
+
+def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Tensor]:
+    """Run the tokens one after another, each over what it sees.
+
+    Args:
+        model: a Llama or Qwen3.5 causal language model; only its weights, its configuration and its table of
+            inverse rotary frequencies are used.
+        tokens: in time order; `predecessor` and `visible` refer to earlier entries by index.
+
+    Returns:
+        The hidden states after the final norm [tokens, hidden] and the logits [tokens, vocabulary].
+
+    Raises:
+        ValueError: the model is of another family, or its rotary embedding is not of the default type.
+    """
+    net: Any = model
+    if net.config.model_type not in FAMILIES:
+        raise ValueError(f"{net.config.model_type} is not one of {', '.join(FAMILIES)}")
+    rotary = _Rotary(net, max((p for token in tokens for _, p in token.visible), default=0) + 1)
+    layers = [_Layer(layer, net.config) for layer in net.model.layers]
+    final_norm = _Norm(net.model.norm, net.config)
+    embedded = net.model.embed_tokens.weight[[token.value for token in tokens]]
+    hidden = []
+    for token, x in zip(tokens, embedded, strict=True):
+        seen = rotary.seen_by(token)
+        for layer in layers:
+            x = layer.step(x, seen)
+        hidden.append(final_norm(x))
+    hidden_TC = torch.stack(hidden)
+    return hidden_TC, hidden_TC @ net.lm_head.weight.T
+
+
+class _Projection:
+    """Linear maps of one input, as one product."""
+
+    def __init__(self, *modules: Any) -> None:
+        self.weight = torch.cat([module.weight for module in modules])
+        self.bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
+        self.sizes = [module.weight.shape[0] for module in modules]
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        out = self.weight.mv(x)
+        return torch.split(out if self.bias is None else out + self.bias, self.sizes)
+
+
+class _Norm:
+    """RMSNorm; Qwen3.5 keeps its weights as differences from 1."""
+
+    def __init__(self, module: Any, config: Any) -> None:
+        self.weight: Tensor = 1 + module.weight if config.model_type == "qwen3_5_text" else module.weight
+        self.epsilon = config.rms_norm_eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return _unit_mean_square(x, self.epsilon) * self.weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """A token's predecessor and the tokens it sees, with the rotations of their keys and of its own R queries."""
+
+    predecessor: int | None
+    ids: list[int]
+    cos_LD: Tensor
+    sin_LD: Tensor
+    partner_D: Tensor
+
+    def rotate(self, x_GLD: Tensor) -> Tensor:
+        """The keys to where the token sees them, the queries to where it stands."""
+        return x_GLD * self.cos_LD + x_GLD.index_select(-1, self.partner_D) * self.sin_LD
+
+
+class _Rotary:
+    """Tables for every position; dims that are not rotary have cosine 1 and sine 0."""
+
+    def __init__(self, net: Any, positions: int) -> None:
+        if (rope_type := net.config.rope_parameters["rope_type"]) != "default":
+            raise ValueError(f"rope type {rope_type} is not supported")
+        weight, config = net.lm_head.weight, net.config
+        dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        frequencies = net.model.rotary_emb.inv_freq.double()
+        half = len(frequencies)
+        angles = torch.arange(positions, dtype=torch.float64, device=weight.device)[:, None] * frequencies
+        rest = angles.new_zeros(positions, dim - 2 * half)
+        self.cos_PD = torch.cat([angles, angles, rest], dim=1).cos().to(weight.dtype)
+        self.sin_PD = torch.cat([-angles, angles, rest], dim=1).sin().to(weight.dtype)
+        partners = [*range(half, 2 * half), *range(half), *range(2 * half, dim)]
+        self.partner_D = torch.tensor(partners, device=weight.device)
+        self.group = config.num_attention_heads // config.num_key_value_heads
+
+    def seen_by(self, token: OracleToken) -> _Seen:
+        positions = [p for _, p in token.visible] + [token.position] * self.group
+        return _Seen(
+            predecessor=token.predecessor,
+            ids=[i for i, _ in token.visible],
+            cos_LD=self.cos_PD[positions],
+            sin_LD=self.sin_PD[positions],
+            partner_D=self.partner_D,
+        )
+
+
+class _Layer:
+    """One decoder layer with what its tokens have left behind."""
+
+    def __init__(self, module: Any, config: Any) -> None:
+        self.mixer: _Attention | _DeltaNet
+        if hasattr(module, "self_attn"):
+            self.mixer = _Attention(module.self_attn, config)
+        else:
+            self.mixer = _DeltaNet(module.linear_attn, config)
+        self.before_mixer = _Norm(module.input_layernorm, config)
+        self.before_mlp = _Norm(module.post_attention_layernorm, config)
+        self.gate_up = _Projection(module.mlp.gate_proj, module.mlp.up_proj)
+        self.down = _Projection(module.mlp.down_proj)
+
+    def step(self, x: Tensor, token: _Seen) -> Tensor:
+        x = x + self.mixer.step(self.before_mixer(x), token)
+        gate, up = self.gate_up(self.before_mlp(x))
+        return x + self.down(silu(gate) * up)[0]
+
+
+class _Attention:
+    """Attention of one token over the keys it sees, each rotated to its effective position."""
+
+    def __init__(self, module: Any, config: Any) -> None:
+        self.heads = config.num_key_value_heads
+        self.query_key_value = _Projection(module.q_proj, module.k_proj, module.v_proj)
+        self.out = _Projection(module.o_proj)
+        self.gated = config.model_type == "qwen3_5_text"
+        if self.gated:
+            self.query_norm, self.key_norm = _Norm(module.q_norm, config), _Norm(module.k_norm, config)
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def step(self, x: Tensor, token: _Seen) -> Tensor:
+        query, key, value = self.query_key_value(x)
+        key_G1D = key.view(self.heads, 1, -1)
+        dim = key_G1D.shape[-1]
+        if self.gated:
+            query_GRD, gate_GRD = query.view(self.heads, -1, 2 * dim).chunk(2, dim=-1)
+            query_GRD, key_G1D = self.query_norm(query_GRD), self.key_norm(key_G1D)
+        else:
+            query_GRD = query.view(self.heads, -1, dim)
+        self.keys.append(key_G1D)
+        self.values.append(value.view(self.heads, 1, -1))
+
+        rotated_GLD = token.rotate(torch.cat([*(self.keys[i] for i in token.ids), query_GRD], dim=1))
+        key_GND, query_GRD = rotated_GLD.split([len(token.ids), query_GRD.shape[1]], dim=1)
+        value_GND = torch.cat([self.values[i] for i in token.ids], dim=1)
+        out_GRD = (query_GRD @ key_GND.mT * dim**-0.5).softmax(dim=-1) @ value_GND
+        return self.out((out_GRD * gate_GRD.sigmoid() if self.gated else out_GRD).flatten())[0]
+
+
+class _DeltaNet:
+    """The gated delta rule, one step from the state and the convolution columns of the path predecessor."""
+
+    def __init__(self, module: Any, config: Any) -> None:
+        self.module, self.epsilon = module, config.rms_norm_eps
+        self.inputs = _Projection(module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a)
+        self.out = _Projection(module.out_proj)
+        self.kernel_CW = module.conv1d.weight[:, 0]
+        self.rate = -module.A_log.exp()
+        keys, values = config.linear_num_key_heads, config.linear_num_value_heads
+        shape = (keys, values // keys, config.linear_key_head_dim, config.linear_value_head_dim)
+        channels, width = self.kernel_CW.shape
+        self.empty = [self.rate.new_zeros(channels)] * (width - 1), self.rate.new_zeros(shape)
+        self.left: list[tuple[list[Tensor], Tensor]] = []
+
+    def step(self, x: Tensor, token: _Seen) -> Tensor:
+        columns, state_KMDkDv = self.empty if token.predecessor is None else self.left[token.predecessor]
+        column, gate, write, decay = self.inputs(x)
+        columns = [*columns, column]
+        mixed = silu((torch.stack(columns, dim=1) * self.kernel_CW).sum(dim=1))
+
+        keys, _, key_dim, value_dim = state_KMDkDv.shape
+        pair_2K11Dk = mixed[: 2 * keys * key_dim].view(2, keys, 1, 1, key_dim)
+        pair_2K11Dk = pair_2K11Dk * (pair_2K11Dk.square().sum(dim=-1, keepdim=True) + 1e-6).rsqrt()
+        query_K11Dk, key_K11Dk = pair_2K11Dk.unbind()
+        value_KM1Dv = mixed[2 * keys * key_dim :].view(keys, -1, 1, value_dim)
+        decay = (self.rate * softplus(decay + self.module.dt_bias)).exp()
+
+        state_KMDkDv = state_KMDkDv * decay.view(keys, -1, 1, 1)
+        error_KM1Dv = value_KM1Dv - key_K11Dk @ state_KMDkDv
+        state_KMDkDv = state_KMDkDv + key_K11Dk.mT * (error_KM1Dv * write.sigmoid().view(keys, -1, 1, 1))
+        self.left.append((columns[1:], state_KMDkDv))
+
+        out = query_K11Dk * key_dim**-0.5 @ state_KMDkDv
+        normed = _unit_mean_square(out, self.epsilon) * self.module.norm.weight
+        return self.out(normed.flatten() * silu(gate))[0]
+
+
+def _unit_mean_square(x: Tensor, epsilon: float) -> Tensor:
+    return x * (x.square().mean(dim=-1, keepdim=True) + epsilon).rsqrt()
