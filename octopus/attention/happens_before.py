@@ -6,8 +6,11 @@ later one, the row has no cycle; so checking the edges one by one is enough.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
+from octopus.core.ancestry import lift
+from octopus.core.cursor import Cursor
 from octopus.core.errors import PlanError
 from octopus.core.segment import Segment
 from octopus.core.waits import WaitEdge
@@ -42,9 +45,12 @@ def wait_rows(
     Raises:
         PlanError: a wait ended before what it waited for was written, as in every cycle of waits.
     """
-    by_writer: dict[int, list[Segment]] = {}
+    written: dict[tuple[Segment, int], list[tuple[int, int]]] = {}  # By line: (event, first row written by it).
     for segment in segments:
-        by_writer.setdefault(segment.writer, []).append(segment)
+        line = written.setdefault(_line(segment, segment.writer), [])
+        line += [(order, starts[segment] + offset) for offset, order in segment.stamps]
+    for line in written.values():
+        line.sort()
     rows = []
     for edge in waits:
         awaited, length = edge.awaited
@@ -54,9 +60,13 @@ def wait_rows(
                 f"token was written at event {awaited.written_at(length - 1)}: the waits form a cycle or run "
                 "against time"
             )
-        written = by_writer.get(edge.thread, [])
-        after = [(order, starts[segment] + offset) for segment in written for offset, order in segment.stamps]
-        later = [row for order, row in sorted(after) if order > edge.order]
-        if length and later:
-            rows.append((starts[awaited] + length - 1, later[0]))
+        line = written.get(_line(edge.waiter.segment, edge.thread), [])
+        later = bisect_right(line, edge.order, key=lambda event: event[0])
+        if length and later < len(line):
+            rows.append((starts[awaited] + length - 1, line[later][1]))
     return tuple(rows)
+
+
+def _line(segment: Segment, thread: int) -> tuple[Segment, int]:
+    """What tells a thread from those of the same number in other episodes' graphs: the root it descends from."""
+    return lift(Cursor(segment, 0), 0).segment, thread

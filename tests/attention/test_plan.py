@@ -100,6 +100,26 @@ def test_waits_become_edges_and_a_cycle_is_refused() -> None:
         lower(graph.segments, waits=[edge, forged])
 
 
+def test_waits_of_episodes_with_graphs_of_their_own_do_not_mix() -> None:
+    """Catches: rows found by thread number alone, which other episodes of the pack use too."""
+
+    def episode() -> Graph:
+        graph = Graph()
+        root = graph.thread()
+        graph.append(root, [0])
+        (child,) = graph.fork(root)
+        graph.append(child, [1])
+        graph.wait_threads(root, [child])
+        graph.commit(child)
+        graph.append(root, [2, 3])
+        return graph
+
+    one, two = episode(), episode()
+    assert lower(one.segments, waits=one.waits).wait_edges == ((3, 1),)
+    both = lower(one.segments + two.segments, waits=one.waits + two.waits)
+    assert both.wait_edges == ((3, 1), (7, 5))
+
+
 def test_what_leads_outside_is_refused() -> None:
     """Catches: a key error deep inside, or a mount that is silently left out."""
     graph = Graph()
