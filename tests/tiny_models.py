@@ -93,7 +93,7 @@ def _common(heads: int, kv_heads: int, head_dim: int, layers: int) -> dict[str, 
 def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = model_class(config).to(dtype).eval()
+        model = model_class(config).eval()  # Random numbers are drawn in float32, so every dtype has the same weights.
         with torch.no_grad():
             model.get_input_embeddings().weight.mul_(2)
             for name, weight in model.named_parameters():
@@ -101,4 +101,4 @@ def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype,
                     weight.uniform_(0.02, 0.5).log_()
                 elif "norm" in name or name.endswith(("bias", "conv1d.weight")):
                     weight.add_(0.2 * torch.randn_like(weight))
-    return model
+    return model.to(dtype)

@@ -28,6 +28,6 @@ def merge(a_out_HND: Tensor, a_lse_HN: Tensor, b_out_HND: Tensor, b_lse_HN: Tens
     b_HN = torch.exp(b_lse_HN - top_HN).masked_fill(b_empty_HN, 0)
     # The larger side weighs exactly 1, so the sum is below 1 only when both sides are empty.
     total_HN = (a_HN + b_HN).clamp(min=1)
-    a_part_HND = (a_out_HND * a_HN[..., None]).masked_fill(a_empty_HN[..., None], 0)
-    b_part_HND = (b_out_HND * b_HN[..., None]).masked_fill(b_empty_HN[..., None], 0)
+    a_part_HND = torch.where(a_empty_HN[..., None], 0, a_out_HND * a_HN[..., None])
+    b_part_HND = torch.where(b_empty_HN[..., None], 0, b_out_HND * b_HN[..., None])
     return (a_part_HND + b_part_HND) / total_HN[..., None], top_HN + torch.log(total_HN)

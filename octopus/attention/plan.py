@@ -5,9 +5,10 @@ Letters: T rows (tokens) of the row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,11 @@ class Plan:
         return sum(
             (s.q1 - s.q0) * (s.q1 - s.q0 + 1) // 2 if s.causal else (s.q1 - s.q0) * (s.k1 - s.k0) for s in self.slices
         )
+
+    @cached_property
+    def memo(self) -> dict[Hashable, Any]:
+        """What a backend derives from the plan once and keeps with it."""
+        return {}
 
     @cached_property
     def runs(self) -> Runs:

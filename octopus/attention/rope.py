@@ -42,7 +42,8 @@ class Rope:
 
         Args:
             x_XTD: any leading dimensions, then T rows of D >= rotary_dim.
-            positions_T: integer position of each row; may be negative, which undoes the rotation.
+            positions_T: integer position of each row; may be negative, which undoes the rotation. Leading dimensions
+                are broadcast against those of `x_XTD`.
 
         Returns:
             The rotated rows in `promote(x.dtype, float32)`, unrounded: who wants less rounds once, at the end.
@@ -54,7 +55,7 @@ class Rope:
             raise ValueError(f"head dimension {x_XTD.shape[-1]} is below rotary dimension {self.rotary_dim}")
         x_XTD = x_XTD.to(torch.promote_types(x_XTD.dtype, torch.float32))
         # Float32 angles are off by 1e-2 rad at position 200,000; a float64 product costs nothing next to attention.
-        angles_TR = positions_T.double()[:, None] * self.inverse_frequencies_R.to(x_XTD.device)
+        angles_TR = positions_T.double()[..., None] * self.inverse_frequencies_R.to(x_XTD.device)
         cos_TR, sin_TR = angles_TR.cos().to(x_XTD.dtype), angles_TR.sin().to(x_XTD.dtype)
         half = self.rotary_dim // 2
         first, second, rest = x_XTD.split((half, half, x_XTD.shape[-1] - 2 * half), dim=-1)

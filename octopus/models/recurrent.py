@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,15 +52,16 @@ def scan_batches(
 def _batch(
     spans: Sequence[tuple[int, int]], members: Sequence[int], size: int, device: torch.device
 ) -> ScanBatch:
-    ranges = [range(*spans[run]) for run in members]
-    length = min(size, -(-max(map(len, ranges)) // CHUNK_SIZE) * CHUNK_SIZE)
-    rows = [row for rows in ranges for row in rows]
-    places = [b * length + i for b, rows in enumerate(ranges) for i in range(len(rows))]
+    start_B, stop_B = np.array([spans[run] for run in members]).T
+    count_B = stop_B - start_B
+    length = min(size, -(-int(count_B.max()) // CHUNK_SIZE) * CHUNK_SIZE)
+    run_N = np.repeat(np.arange(len(members)), count_B)
+    place_N = np.arange(len(run_N)) - (np.cumsum(count_B) - count_B)[run_N]  # Each row's place in its run.
     return ScanBatch(
         runs=tuple(members),
         length=length,
-        rows_N=torch.tensor(rows, device=device),
-        places_N=torch.tensor(places, device=device),
+        rows_N=torch.from_numpy(start_B[run_N] + place_N).to(device),
+        places_N=torch.from_numpy(run_N * length + place_N).to(device),
     )
 
 

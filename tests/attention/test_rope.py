@@ -40,6 +40,16 @@ def test_dimensions_beyond_the_rotary_ones_pass_through_to_the_bit() -> None:
     assert not torch.equal(y_HTD[..., :4], x_HTD[..., :4])
 
 
+def test_positions_may_differ_between_blocks() -> None:
+    """Catches: the first block's positions taken for all, positions laid along the wrong dimension."""
+    rope, positions_B1T = make_rope(4), torch.tensor([[[0, 1, 2]], [[7, -3, 2**17]]])
+    x_BHTD = torch.randn(2, 4, 3, 6, dtype=torch.float64)
+    blocks = [
+        rope.rotate(x_HTD, position_1T[0]) for x_HTD, position_1T in zip(x_BHTD, positions_B1T, strict=True)
+    ]
+    assert torch.equal(rope.rotate(x_BHTD, positions_B1T), torch.stack(blocks))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_far_positions_keep_float32_precision(dtype: torch.dtype) -> None:
     """Catches: angles, cosines or products computed in float32 or bfloat16."""
