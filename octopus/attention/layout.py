@@ -39,10 +39,12 @@ class Layout:
         """The segment's tokens cut at fork offsets, as `(start offset, stop offset, subtree end row)`, ascending."""
         cuts = sorted({0, len(segment.tokens), *(_fork_length(child) for child in self.children[segment])})
         own_end = self.starts[segment] + len(segment.tokens)
-        pieces = []
+        below = self.children[segment]
+        pieces, seeing = [], len(below)  # The first `seeing` of them see the piece.
         for start, stop in pairwise(cuts):
-            seeing = [child for child in self.children[segment] if _fork_length(child) >= stop]
-            pieces.append((start, stop, self.ends[seeing[-1]] if seeing else own_end))
+            while seeing and _fork_length(below[seeing - 1]) < stop:
+                seeing -= 1
+            pieces.append((start, stop, self.ends[below[seeing - 1]] if seeing else own_end))
         return pieces
 
 

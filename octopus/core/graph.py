@@ -1,15 +1,16 @@
 """The graph of KV states: threads, and the primitives that move them.
 
-Everything here is bookkeeping in plain Python: no tensor is touched, no page taken. KV and recurrent states appear when
-`reservation.Reservation` publishes what a forward pass has written.
+Bookkeeping only: no tensor, no page. KV and states appear when `reservation.Reservation` publishes what a pass wrote.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import index
 
 from octopus.core.ancestry import locate
+from octopus.core.audit import audit
 from octopus.core.cursor import Cursor
 from octopus.core.digest import Digests
 from octopus.core.errors import ForkRefused, NotComputed
@@ -70,7 +71,8 @@ class Graph:
 
     @property
     def waits(self) -> list[WaitEdge]:
-        """Who went on after whom, in order."""
+        """Who went on after whom, in order, as far as both sides have not been evicted."""
+        self._waits.prune()
         return self._waits.edges
 
     def thread(self) -> Thread:
@@ -106,13 +108,14 @@ class Graph:
     def append(self, thread: Thread, tokens: Sequence[int]) -> None:
         """Adds given or sampled tokens to the thread's line. Records them; their KV is computed later. O(tokens)."""
         self._ledger.running(thread, "append to")
-        if not tokens:
+        written = list(map(index, tokens))
+        if not written:
             return
         if not thread.at_tip:
             self._ledger.open_segment(thread, thread.cursor.next_position)
         segment = thread.cursor.segment
         start = len(segment.tokens)
-        segment.extend(list(tokens), self._ledger.event("append", thread.id, segment.index, start, list(tokens)))
+        segment.extend(written, self._ledger.event("append", thread.id, segment.index, start, written))
         thread.cursor = Cursor(segment, len(segment.tokens))
 
     def read_thread(
@@ -121,8 +124,8 @@ class Graph:
         """Mounts the source's own tokens that the reader does not see yet; returns how many became visible.
 
         Own tokens are those of the source's path beyond the longest common prefix of both paths. A running source is
-        read at its current cursor, which becomes a snapshot; a committed one at its last snapshot, by default only the
-        snapshot's span. Zero tokens are legal and change nothing. Takes no page, no state slot and no copy.
+        read at its current cursor, a committed one at its last snapshot, by default only the snapshot's span. Zero
+        tokens are legal and change nothing. Takes no page, no state slot and no copy.
 
         Args:
             source: Any thread, also the reader itself, an ancestor or a descendant.
@@ -141,7 +144,8 @@ class Graph:
         version, made = snapshot_version(self._ledger, source)
         carry(self._ledger, reader, mount)
         segment = reader.cursor.segment
-        mount.order = self._ledger.event("read", reader.id, source.id, version, segment.index, mount)
+        fields = (version, segment.index, segment.start_position, mount)
+        mount.order = self._ledger.event("read", reader.id, source.id, *fields)
         if made:
             self._waits.wake(source)
         return mount.count
@@ -155,14 +159,14 @@ class Graph:
         until: WaitUntil = "terminal",
         timeout_s: float | None = None,
     ) -> Wait:
-        """Suspends `thread` until `others` have ended or made a snapshot; cancels nobody.
+        """Suspends `thread` until `others` have ended or have a newer version; cancels nobody.
 
         The returned wait is `done` at once when there is nothing to wait for; otherwise the thread is WAITING until
         what it waits for happens or `expire_waits` finds the deadline passed. Then `statuses` has one for each.
 
         Args:
             mode: `all` of them, or `any` one.
-            until: `terminal`, or `snapshot`: one newer than those that exist now.
+            until: `terminal`, or `snapshot`: a commit, or a read of it at a new place, from now on.
             timeout_s: Seconds from now after which it goes on anyway; None for never.
 
         Raises:
@@ -259,16 +263,12 @@ class Graph:
         A thread that has not ended is cancelled first (its descendants are not). Raises StaleHandle the second time.
         """
         self._ledger.known(thread)
-        if thread.status.terminal:
-            self._ledger.release_snapshots(thread)
-        else:
-            self._give_up(thread, Status.CANCELLED)
-        thread.dropped = True
-        del self._ledger.threads[thread.id]
-        if thread.parent is not None and not thread.children:
-            thread.parent.children.pop(thread.id, None)
+        if not thread.status.terminal:
+            self._end(thread, Status.CANCELLED)
+        self._ledger.release_snapshots(thread)
         self._ledger.event("drop", thread.id)
         self._waits.wake(thread)
+        self._ledger.forget(thread)
 
     def advance_weights(self) -> int:
         """The weights have changed: nothing written so far may be read. Returns the new version."""
@@ -286,8 +286,8 @@ class Graph:
         return self.retention.pages is None or place.length <= place.segment.computed
 
     def check(self) -> None:
-        """Recounts references, cache, pages and state slots. Raises InvariantViolation naming what is broken."""
-        self._ledger.check()
+        """Recounts everything that is kept count of. Raises InvariantViolation naming what is broken."""
+        audit(self.retention)
 
     def _end(self, thread: Thread, status: Status) -> None:
         if thread.wait is not None:

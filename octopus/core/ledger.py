@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from octopus.core.cursor import Cursor
-from octopus.core.errors import NotRunning, StaleHandle, StaleWeights, invariant
+from octopus.core.errors import NotRunning, StaleHandle, StaleWeights
 from octopus.core.mount import Mount
 from octopus.core.retention import Retention
 from octopus.core.segment import Segment
@@ -20,7 +20,7 @@ class Ledger:
         retention: Who stands where.
         trace: Gets every event; None keeps none.
         order: Number of the latest event.
-        threads: Threads that have not been dropped, by id, in creation order.
+        threads: Threads that have not been dropped, by id, in creation order; the same table as in `retention`.
         weights_version: Version of the weights that write now.
     """
 
@@ -28,7 +28,7 @@ class Ledger:
         self.retention = retention
         self.trace = trace
         self.order = 0
-        self.threads: dict[int, Thread] = {}
+        self.threads = retention.threads
         self.weights_version = 0
         self._threads_made = 0
         self._roots_made = 0
@@ -65,20 +65,35 @@ class Ledger:
         self.retention.leave(thread)
         self.retention.stand(thread, Cursor(segment, 0))
 
-    def new_snapshot(self, thread: Thread, *, digest: bytes | None, span: tuple[int, int] | None) -> Snapshot:
+    def publish(self, thread: Thread) -> int:
+        """The place where the thread stands gets the next version. Holds nothing."""
+        thread.version += 1
+        thread.published = thread.cursor
+        return thread.version
+
+    def new_snapshot(self, thread: Thread, *, digest: bytes, span: tuple[int, int] | None) -> Snapshot:
         """A snapshot of where the thread stands; holds its tokens."""
-        version = thread.snapshots[-1].version + 1 if thread.snapshots else 1
+        version = self.publish(thread)
         snapshot = Snapshot(thread=thread, cursor=thread.cursor, version=version, digest=digest, span=span)
         thread.cursor.segment.handed_out = True
         self.retention.hold(thread.cursor)
-        thread.snapshots.append(snapshot)
+        thread.snapshots[version] = snapshot
         return snapshot
 
     def release_snapshots(self, thread: Thread) -> None:
         """The thread's snapshots hold nothing any more."""
-        snapshots, thread.snapshots = thread.snapshots, []
-        for snapshot in snapshots:
+        snapshots, thread.snapshots = thread.snapshots, {}
+        for snapshot in snapshots.values():
             self.retention.let_go(snapshot.cursor)
+
+    def forget(self, thread: Thread) -> None:
+        """The handle is gone. A parent keeps it only for the descendants through it that are not dropped yet."""
+        thread.dropped = True
+        del self.threads[thread.id]
+        thread.cursor, thread.published = thread.fork_cursor, None
+        while thread.dropped and not thread.children and thread.parent is not None:
+            thread.parent.children.pop(thread.id, None)
+            thread = thread.parent
 
     def _new_thread(self, child_index: int, parent: Thread | None, cursor: Cursor) -> Thread:
         id, version = self._threads_made, self.weights_version
@@ -116,8 +131,9 @@ class Ledger:
     def known_snapshot(self, snapshot: Snapshot) -> None:
         """Raises StaleHandle unless the snapshot still holds its tokens, StaleWeights unless they can be read."""
         self.known(snapshot.thread)
-        if snapshot not in snapshot.thread.snapshots:
-            raise StaleHandle(f"the snapshot of thread {snapshot.thread.id} went when the thread was cancelled")
+        thread = snapshot.thread
+        if thread.snapshots.get(snapshot.version) is not snapshot:
+            raise StaleHandle(f"the snapshot of thread {thread.id} went when the thread was {thread.status.value}")
         self.current_weights(snapshot.thread)
 
     def current_weights(self, thread: Thread) -> None:
@@ -134,35 +150,3 @@ class Ledger:
         if thread.status is not Status.RUNNING:
             raise NotRunning(f"cannot {verb} thread {thread.id}: it is {thread.status.value}, and must be running")
         self.current_weights(thread)
-
-    # ---- audit ----
-
-    def check(self) -> None:
-        """Recounts everything: references, cache, and the conservation of pages and state slots.
-
-        Costs a walk over all threads and segments. Raises InvariantViolation naming the first rule that is broken.
-        """
-        segments = self.retention.segments.values()
-        counted: dict[int, list[int]] = {segment.index: [] for segment in segments}
-        for cursor in self._standing():
-            index = cursor.segment.index
-            invariant(index in counted, f"somebody stands on the evicted segment {index}")
-            counted[index].append(cursor.length)
-        tips = {thread.cursor.segment for thread in self.threads.values() if thread.at_tip}
-        for segment in segments:
-            held, found = sorted(segment.references), sorted(counted[segment.index])
-            invariant(held == found, f"{segment} counts {held}, found {found}")
-            invariant(segment.tip == (segment in tips), f"{segment} is wrong about its writer")
-            invariant(segment.held != (segment in self.retention.cached), f"{segment} must be held or cache, not both")
-            invariant(segment.computed <= len(segment.tokens), f"{segment} computed more than it holds")
-            invariant(segment.visible_end <= len(segment.tokens), f"{segment} is seen beyond its end")
-        self.retention.check_pools()
-
-    def _standing(self) -> list[Cursor]:
-        """The cursor of everybody who must be in a multiset of references."""
-        cursors = [t.cursor for t in self.threads.values() if not t.status.terminal and not t.at_tip]
-        cursors += [snapshot.cursor for thread in self.threads.values() for snapshot in thread.snapshots]
-        for segment in self.retention.segments.values():
-            cursors += [] if segment.parent is None else [segment.parent]
-            cursors += [mount.source for mount in segment.mounts]
-        return cursors

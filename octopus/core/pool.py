@@ -49,6 +49,8 @@ class Pool:
 
     def allocate(self, count: int) -> list[int]:
         """Handles of `count` units, [] for 0. Raises CapacityExceeded, changing nothing, if fewer are free."""
+        if count < 0:
+            raise ValueError(f"cannot allocate {count} {self.noun}; the number is 0 or more")
         if count == 0:
             return []
         free = self._free
@@ -63,22 +65,21 @@ class Pool:
 
     def release(self, handles: Sequence[int]) -> None:
         """Gives units back. Raises DoubleRelease or StaleHandle, changing nothing, if any handle is not current."""
-        allocated, generation = self._allocated, self._generation
-        units = [handle & _UNIT_MASK for handle in handles]
-        for handle, unit in zip(handles, units, strict=True):
-            if generation[unit] != handle >> _UNIT_BITS or not allocated[unit]:
+        for handle in handles:
+            if not self._current(handle):
                 raise self._refusal(handle)
+        units = [handle & _UNIT_MASK for handle in handles]
         if len(set(units)) != len(units):
             raise DoubleRelease(f"one release names the same of its {self.noun} twice: {sorted(units)}")
         for unit in units:
-            allocated[unit] = 0
-            generation[unit] += 1
+            self._allocated[unit] = 0
+            self._generation[unit] += 1
         self._free += units
 
     def unit(self, handle: int) -> int:
         """The physical unit of a current handle. Raises StaleHandle otherwise."""
         unit = handle & _UNIT_MASK
-        if not (0 <= unit < self.capacity and self._generation[unit] == handle >> _UNIT_BITS and self._allocated[unit]):
+        if not self._current(handle):
             raise StaleHandle(
                 f"handle {handle:#x} is not current: unit {unit} of the {self.noun} has moved on; it was given back"
             )
@@ -90,18 +91,27 @@ class Pool:
         Raises:
             InvariantViolation: naming the units that are lost, owned twice or owned while free.
         """
+        owned = list(owned)
         free = set(self._free)
         invariant(len(free) == len(self._free), f"a unit of the {self.noun} is twice on the free list")
         marked = {unit for unit in range(self.capacity) if self._allocated[unit]}
         invariant(not free & marked, f"{self.noun} both free and allocated: {sorted(free & marked)}")
         invariant(len(free) + len(marked) == self.capacity, f"free plus allocated {self.noun} are not all {self.noun}")
-        units = [self.unit(handle) for handle in owned]
+        stale = [f"{handle:#x}" for handle in owned if not self._current(handle)]
+        invariant(not stale, f"{self.noun} owned by handles that are not current: {', '.join(stale)}")
+        units = [handle & _UNIT_MASK for handle in owned]
         invariant(len(set(units)) == len(units), f"{self.noun} with two owners: {units}")
         invariant(set(units) == marked, f"{self.noun} allocated but owned by nobody: {sorted(marked - set(units))}")
 
-    def _refusal(self, handle: int) -> StaleHandle:
+    def _current(self, handle: int) -> bool:
         unit = handle & _UNIT_MASK
-        if self._generation[unit] > handle >> _UNIT_BITS:
+        return (
+            unit < self.capacity and self._generation[unit] == handle >> _UNIT_BITS and bool(self._allocated[unit])
+        )
+
+    def _refusal(self, handle: int) -> StaleHandle:
+        unit, generation = handle & _UNIT_MASK, handle >> _UNIT_BITS
+        if unit < self.capacity and 0 <= generation < self._generation[unit]:
             return DoubleRelease(f"unit {unit} of the {self.noun} was already given back; release each handle once")
         return StaleHandle(f"handle {handle:#x} was never given out by this pool of {self.capacity} {self.noun}")
 

@@ -56,18 +56,17 @@ def carry(ledger: Ledger, reader: Thread, mount: Mount) -> None:
 
 
 def snapshot_version(ledger: Ledger, source: Thread) -> tuple[int, bool]:
-    """The version of the snapshot that a reader of `source` gets, and whether it was made for the occasion."""
-    snapshots = source.snapshots
-    if source.status.terminal or (snapshots and snapshots[-1].cursor == source.cursor):
-        return snapshots[-1].version, False
-    return ledger.new_snapshot(source, digest=None, span=None).version, True
+    """The version of the place at which `source` is read, and whether it is new."""
+    if source.status.terminal or source.published == source.cursor:
+        return source.version, False
+    return ledger.publish(source), True
 
 
 def _readable_range(reader: Cursor, source: Thread, last: int | None) -> tuple[Cursor, int]:
     """Where the source is read, and the path index of the first token that the reader may get."""
     place, first = source.cursor, 0
     if source.status is Status.COMMITTED:
-        snapshot = source.snapshots[-1]
+        snapshot = source.snapshots[source.version]
         place = snapshot.cursor
         if snapshot.span is not None and last is None:
             fork_length = source.fork_cursor.path_length

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+_SLACK = 16  # How many lengths that have gone the heap may name besides as many as are left.
+
 
 class LengthMultiset:
-    """A multiset of integers with its maximum. All operations take O(log distinct), usually O(1)."""
+    """A multiset of integers with its maximum. Takes O(log distinct) a call, amortised, and O(distinct) memory."""
 
     __slots__ = ("_counts", "_heap", "_size")
 
@@ -16,14 +18,12 @@ class LengthMultiset:
         self._heap: list[int] = []  # Negated; may name lengths that have gone.
         self._size = 0
 
-    def add(self, length: int, times: int = 1) -> None:
-        """Adds `length` `times` times."""
+    def add(self, length: int) -> None:
+        """Adds `length` once."""
         if length not in self._counts:
             heappush(self._heap, -length)
-            self._counts[length] = times
-        else:
-            self._counts[length] += times
-        self._size += times
+        self._counts[length] = self._counts.get(length, 0) + 1
+        self._size += 1
 
     def remove(self, length: int) -> None:
         """Takes `length` out once. Raises KeyError if it is not there: a count is never clamped."""
@@ -35,6 +35,8 @@ class LengthMultiset:
         del self._counts[length]
         while self._heap and -self._heap[0] not in self._counts:
             heappop(self._heap)
+        if len(self._heap) > 2 * len(self._counts) + _SLACK:
+            self._heap = sorted(-length for length in self._counts)
 
     def count(self, length: int) -> int:
         """How often `length` is in."""

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from octopus.core.ancestry import locate
+from octopus.core.errors import CapacityExceeded
 from octopus.core.pool import NO_PAGE, unit_of
 from octopus.core.retention import Retention
 from octopus.core.schedule import Stretch
@@ -34,16 +35,33 @@ class Reservation:
         self._retention = retention
         self._pending = list(stretches)
         self._starts = Counter((stretch.segment, stretch.start) for stretch in stretches)
+        self._begun: set[Stretch] = set()
         self._slots: dict[Stretch, int] = {}
         pages = self._pages_needed(stretches)
-        fresh = [s for s in stretches if retention.states is not None and not self._in_place(s)]
-        kept = {place for stretch in stretches if (place := state_place(stretch)) is not None}
-        retention.make_room(pages=sum(pages.values()), states=len(fresh), kept=kept)
+        fresh = self._make_room(sum(pages.values()))
         if retention.pages is not None:
             for segment, count in pages.items():
                 segment.pages += retention.pages.allocate(count)
         if retention.states is not None:
             self._slots = dict(zip(fresh, retention.states.allocate(len(fresh)), strict=True))
+
+    def _make_room(self, pages: int) -> list[Stretch]:
+        """Makes room for so many pages and a slot for each stretch that needs one of its own; returns those."""
+        kept = {place for stretch in self._pending if (place := state_place(stretch)) is not None}
+        fresh = self._fresh()
+        try:
+            self._retention.make_room(pages=pages, states=len(fresh), kept=kept)
+        except CapacityExceeded:
+            fewer = self._fresh()  # Who stood where a stretch starts may have been evicted meanwhile.
+            if len(fewer) == len(fresh):
+                raise
+            fresh = fewer
+            self._retention.make_room(pages=pages, states=len(fresh), kept=kept)
+        return fresh
+
+    def _fresh(self) -> list[Stretch]:
+        """The stretches that write their state into a slot of its own."""
+        return [s for s in self._pending if self._retention.states is not None and not self._in_place(s)]
 
     def _pages_needed(self, stretches: list[Stretch]) -> dict[Segment, int]:
         pool = self._retention.pages
@@ -56,14 +74,14 @@ class Reservation:
 
     def _in_place(self, stretch: Stretch) -> bool:
         """Whether the state that the stretch starts from is its own to overwrite."""
-        segment, start, _, again = stretch
-        alone = start > 0 and self._starts[segment, start] == 1 and segment.references.count(start) == 0
-        return alone and not (again and start == segment.computed)
+        segment, start = stretch.segment, stretch.start
+        return start > 0 and self._starts[segment, start] == 1 and not segment.going_on_from(start)
 
     def state_move(self, stretch: Stretch) -> StateMove:
         """Where the stretch's state comes from and goes to. Ask when its wave begins, not before."""
         if self._retention.states is None:
             return StateMove(NO_STATE, NO_STATE)
+        self._begun.add(stretch)
         place = state_place(stretch)
         read = NO_STATE if place is None else unit_of(place[0].states[place[1]])
         return StateMove(read, unit_of(self._slots[stretch]) if stretch in self._slots else read)
@@ -96,11 +114,11 @@ class Reservation:
                 keep = pages.pages_for(segment.computed)
                 pages.release([handle for handle in segment.pages[keep:] if handle != NO_PAGE])
                 del segment.pages[keep:]
-            if states is not None and stretch not in self._slots and start in segment.states:
+            if states is not None and stretch in self._begun and stretch not in self._slots:
                 states.release([segment.states.pop(start)])
         if states is not None:
             states.release(list(self._slots.values()))
-        self._pending, self._slots = [], {}
+        self._pending, self._begun, self._slots = [], set(), {}
 
 
 def state_place(stretch: Stretch) -> tuple[Segment, int] | None:

@@ -14,6 +14,7 @@ from octopus.core.errors import CapacityExceeded
 from octopus.core.mount import Mount
 from octopus.core.pool import NO_PAGE, PagePool, StatePool
 from octopus.core.segment import Segment
+from octopus.core.shortage import shortage
 from octopus.core.thread import Thread
 
 
@@ -22,6 +23,7 @@ class Retention:
 
     Attributes:
         segments: All segments that have not been evicted, by index, in creation order.
+        threads: All threads that have not been dropped, by id, in creation order.
         pages: The pool of KV pages; None in a graph that only records.
         states: The pool of recurrent-state slots; None for models without recurrent layers.
         cached: Segments on which nobody stands, least recently left first.
@@ -31,11 +33,12 @@ class Retention:
         self.pages = pages
         self.states = states
         self.segments: dict[int, Segment] = {}
+        self.threads: dict[int, Thread] = {}
         self.cached: dict[Segment, None] = {}
 
-    def hold(self, cursor: Cursor, times: int = 1) -> None:
+    def hold(self, cursor: Cursor) -> None:
         """Somebody stands at `cursor` from now on."""
-        cursor.segment.references.add(cursor.length, times)
+        cursor.segment.references.add(cursor.length)
         self.cached.pop(cursor.segment, None)
 
     def let_go(self, cursor: Cursor) -> None:
@@ -46,11 +49,13 @@ class Retention:
     def hold_mount(self, mount: Mount) -> None:
         """A reader sees `mount` from now on."""
         mount.source.segment.mount_starts.add(-mount.first_offset)
+        mount.source.segment.mount_ends.add(mount.source.length)
         self.hold(mount.source)
 
     def let_go_mount(self, mount: Mount) -> None:
         """The mounting segment is gone."""
         mount.source.segment.mount_starts.remove(-mount.first_offset)
+        mount.source.segment.mount_ends.remove(mount.source.length)
         self.let_go(mount.source)
 
     def stand(self, thread: Thread, cursor: Cursor) -> None:
@@ -104,9 +109,7 @@ class Retention:
             segment.pages[:first] = [NO_PAGE] * first
         pool.release(unseen)
 
-    def make_room(
-        self, *, pages: int, states: int, kept: Set[tuple[Segment, int]] = frozenset()
-    ) -> None:
+    def make_room(self, *, pages: int, states: int, kept: Set[tuple[Segment, int]] = frozenset()) -> None:
         """Runs the memory ladder until so many pages and state slots are free.
 
         The rungs today are: states that nobody stands at, then cached segments, least recently left first. Both give up
@@ -120,19 +123,22 @@ class Retention:
         Raises:
             CapacityExceeded: naming the need, what is free and who holds the rest.
         """
-        if self.states is not None and self.states.free < states:
-            self._drop_unneeded_states(self.states, states, kept)
+        self._drop_unneeded_states(states, kept)
         while self._short(pages, states) and self.cached:
             self.evict(next(iter(self.cached)))
+            self._drop_unneeded_states(states, kept)  # What the evicted segment stood at may be unneeded now.
         if self._short(pages, states):
-            raise CapacityExceeded(self._refusal(pages, states))
+            raise CapacityExceeded(shortage(self.pages, self.states, self.threads.values(), pages=pages, states=states))
 
     def _short(self, pages: int, states: int) -> bool:
         return (self.pages is not None and self.pages.free < pages) or (
             self.states is not None and self.states.free < states
         )
 
-    def _drop_unneeded_states(self, pool: StatePool, wanted: int, kept: Set[tuple[Segment, int]]) -> None:
+    def _drop_unneeded_states(self, wanted: int, kept: Set[tuple[Segment, int]]) -> None:
+        pool = self.states
+        if pool is None or pool.free >= wanted:
+            return
         unneeded = (
             (segment, length)
             for segment in self.segments.values()
@@ -167,21 +173,7 @@ class Retention:
         if self.states is not None:
             self.states.check(handle for segment in segments for handle in segment.states.values())
 
-    def _refusal(self, pages: int, states: int) -> str:
-        lines = []
-        if self.pages is not None:
-            lines.append(f"need {pages} pages of {self.pages.page_size} tokens, {self.pages.free} are free")
-            if pages > self.pages.capacity:
-                lines.append(f"the pool has only {self.pages.capacity}: build the engine with more pages")
-        if self.states is not None:
-            lines.append(f"need {states} state slots, {self.states.free} of {self.states.capacity} are free")
-        largest = sorted(self.segments.values(), key=lambda segment: -len(segment.pages))[:3]
-        holders = ", ".join(f"thread {s.writer} ({len(s.pages)} pages)" for s in largest if s.pages)
-        if holders:
-            lines.append(f"largest holders: {holders}; drop threads, or build the engine with more")
-        return "; ".join(lines)
-
 
 def state_needed(segment: Segment, length: int) -> bool:
     """Whether the recurrent state after `length` tokens must stay: somebody is there, or it is the writer's last."""
-    return segment.references.count(length) > 0 or (segment.tip and length == segment.computed)
+    return segment.going_on_from(length) or (segment.tip and length == segment.computed)

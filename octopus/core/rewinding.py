@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from octopus.core.ancestry import lift, locate
 from octopus.core.cursor import Cursor
 from octopus.core.errors import RewindRefused
@@ -15,7 +17,8 @@ def rewind_target(thread: Thread, to: int | Mark | Snapshot) -> Cursor:
     A mark must lie on the line that led here: one that an earlier rewind has passed holds nothing any more, and whether
     its tokens happen to be held by others must not matter. A snapshot holds its tokens wherever it lies.
     """
-    if isinstance(to, int):
+    if not isinstance(to, Mark | Snapshot):
+        to = index(to)
         if not 0 <= to <= thread.own_tokens:
             raise RewindRefused(
                 f"thread {thread.id} has {thread.own_tokens} tokens of its own since its fork point; "
@@ -36,7 +39,8 @@ def refuse_lost_state(retention: Retention, target: Cursor) -> None:
     if retention.states is None or target.path_length == 0:
         return
     segment, length = locate(target, target.path_length)
-    if length not in segment.states:
+    last = min(length, segment.computed)  # What was never computed is not computed again.
+    if last and last not in segment.states:
         raise RewindRefused(
             f"no recurrent state is kept at {target}; allow recompute, or rewind to a fork point or snapshot"
         )

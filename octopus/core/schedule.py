@@ -6,13 +6,13 @@ come first. With recurrent layers a stretch also ends wherever somebody stands, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from octopus.core.ancestry import locate
 from octopus.core.cursor import Cursor
-from octopus.core.mount import Mount
 from octopus.core.segment import Segment
+from octopus.core.visibility import mounts_at_entry
 
 
 class Stretch(NamedTuple):
@@ -64,11 +64,10 @@ class Schedule:
             return
         segment, length = locate(cursor, cursor.path_length)
         goal = Goal(segment, length, self._recurrent)
-        if hidden and length <= segment.computed and length not in self._ready.get(segment, {}):
+        self._fulfil([goal])
+        if hidden and length not in self._ready.get(segment, {}):
             self._fulfil(self._before_again(goal))
             self._plan_again(goal)
-        else:
-            self._fulfil([goal])
 
     def _fulfil(self, goals: Iterable[Goal]) -> None:
         stack = list(goals)
@@ -107,7 +106,7 @@ class Schedule:
         """What must hold before the segment is computed from `start` on."""
         if start:
             return [Goal(segment, start, self._recurrent)]
-        goals = [Goal(*mount.source, False) for mount in _mounts_at_entry(segment)]
+        goals = [Goal(*mount.source, False) for mount in mounts_at_entry(segment)]
         if segment.path_start and segment.parent is not None:
             place = locate(segment.parent, segment.path_start)
             goals.append(Goal(place.segment, place.length, self._recurrent))
@@ -126,7 +125,8 @@ class Schedule:
         if start >= goal.length:
             self._plan_again(goal)
             return
-        cuts = [end for end in segment.references.between(start, goal.length) if self._recurrent]
+        standing = segment.references.between(start, goal.length) if self._recurrent else []
+        cuts = [length for length in standing if segment.going_on_from(length)]
         self._lay(segment, start, [*cuts, goal.length], again=False)
         self._planned[segment] = goal.length
 
@@ -144,15 +144,4 @@ class Schedule:
                 self.waves[wave].append(Stretch(segment, start, stop, again))
                 wave += 1
                 start = stop
-            self._ready.setdefault(segment, {})[cut] = wave
-
-
-def _mounts_at_entry(segment: Segment) -> Iterator[Mount]:
-    """The mounts that the segment's first token sees and the token before it does not.
-
-    They are the segment's own and those of the empty segments right above it.
-    """
-    place: Cursor | None = Cursor(segment, 0)
-    while place is not None and place.length == 0:
-        yield from place.segment.mounts
-        place = place.segment.parent
+                self._ready.setdefault(segment, {})[stop] = wave

@@ -32,6 +32,7 @@ class Segment:
         states: Recurrent-state slot handles by length: the state after that many tokens.
         references: The lengths at which threads, snapshots, children and mounts stand.
         mount_starts: For each of the mounts among `references`, the negated first offset that it shows.
+        mount_ends: For each of the mounts among `references`, the length at which it stands.
         tip: Whether the writer stands at the end (and is not in `references`).
         handed_out: Whether a cursor of the still empty segment was given away.
         path_start: Number of path tokens before the first.
@@ -41,9 +42,9 @@ class Segment:
     """
 
     __slots__ = (
-        "__weakref__", "computed", "depth", "handed_out", "index", "jump", "mount_starts", "mounting", "mounts",
-        "opened_at", "pages", "parent", "path_start", "references", "stamps", "start_position", "states", "tip",
-        "tokens", "weights_version", "writer",
+        "__weakref__", "computed", "depth", "handed_out", "index", "jump", "mount_ends", "mount_starts", "mounting",
+        "mounts", "opened_at", "pages", "parent", "path_start", "references", "stamps", "start_position", "states",
+        "tip", "tokens", "weights_version", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +72,7 @@ class Segment:
         self.states: dict[int, int] = {}
         self.references = LengthMultiset()
         self.mount_starts = LengthMultiset()
+        self.mount_ends = LengthMultiset()
         self.tip = False
         self.handed_out = False
         if parent is None:
@@ -98,6 +100,10 @@ class Segment:
     def held(self) -> bool:
         """Whether anybody stands on the segment. A segment that nobody stands on is cache."""
         return self.tip or bool(self.references)
+
+    def going_on_from(self, length: int) -> bool:
+        """Whether somebody may go on from `length`: a thread, snapshot or child stands there, not only mounts."""
+        return self.references.count(length) > self.mount_ends.count(length)
 
     @property
     def visible_end(self) -> int:

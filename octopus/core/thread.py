@@ -37,18 +37,18 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Snapshot:
-    """A cursor that was committed or read. It holds its tokens until its thread is dropped or cancelled.
+    """A cursor that was committed. It holds its tokens until its thread is dropped, cancelled or failed.
 
     Attributes:
-        version: Counts the thread's snapshots from 1.
-        digest: Hash of everything the cursor sees; None when it was only read.
+        version: The thread's version there: commits and reads at new places count it up from 1.
+        digest: Hash of everything the cursor sees.
         span: The own tokens `[start, stop)` that readers get by default; None for all.
     """
 
     thread: Thread
     cursor: Cursor
     version: int
-    digest: bytes | None
+    digest: bytes
     span: tuple[int, int] | None
 
 
@@ -60,14 +60,17 @@ class Thread:
         child_index: Its number among its parent's children (among roots), never given to another.
         depth: Number of forks above it.
         fork_cursor: Where the thread began.
-        cursor: Where it stands.
+        cursor: Where it stands; back at the fork once dropped, so that it keeps nothing alive.
+        version: How often a place of it was published, by a commit or to a reader.
+        published: The latest such place; None before the first.
+        snapshots: The commits, by version.
         at_tip: Whether it stands, as the writer, at the end of its segment.
         dropped: Whether its handle has been given back.
     """
 
     __slots__ = (
         "at_tip", "child_index", "children", "children_made", "cursor", "depth", "dropped", "fork_cursor", "id",
-        "parent", "reason", "snapshots", "status", "wait", "waiters", "weights_version",
+        "parent", "published", "reason", "snapshots", "status", "version", "wait", "waiters", "weights_version",
     )  # fmt: skip
 
     def __init__(
@@ -83,11 +86,13 @@ class Thread:
         self.at_tip = False
         self.status = Status.RUNNING
         self.reason: str | None = None
-        self.snapshots: list[Snapshot] = []
+        self.version = 0
+        self.published: Cursor | None = None
+        self.snapshots: dict[int, Snapshot] = {}
         self.children: dict[int, Thread] = {}
         self.children_made = 0
         self.wait: Wait | None = None
-        self.waiters: list[Wait] = []
+        self.waiters: dict[Wait, None] = {}
         self.dropped = False
 
     @property

@@ -16,7 +16,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "fork": ("parent", "children", "segment", "length"),
     "open": ("segment", "thread", "parent_segment", "parent_length", "start_position"),
     "append": ("thread", "segment", "start", "tokens"),
-    "read": ("reader", "source", "snapshot_version", "segment", "parts"),
+    "read": ("reader", "source", "snapshot_version", "segment", "start_position", "parts"),
     "wait": ("thread", "awaited", "mode", "until", "timeout_s"),
     "resume": ("thread", "segment", "length", "statuses", "timed_out"),
     "wait_edge": ("waiter_segment", "waiter_length", "awaited_segment", "awaited_length"),

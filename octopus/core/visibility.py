@@ -18,6 +18,17 @@ def mounts_on_path(cursor: Cursor) -> Iterator[Mount]:
         segment = segment.parent.segment.mounting if segment.parent is not None else None
 
 
+def mounts_at_entry(segment: Segment) -> Iterator[Mount]:
+    """The mounts that the segment's first token sees and the token before it does not.
+
+    They are the segment's own and those of the empty stretch right above it.
+    """
+    place: Cursor | None = Cursor(segment, 0)
+    while place is not None and place.length == 0:
+        yield from place.segment.mounts
+        place = place.segment.parent
+
+
 def view(cursor: Cursor) -> list[Part]:
     """Everything `cursor` sees: its path (shift 0), oldest first, then the parts mounted along it. No token twice."""
     path = [Part(*piece, 0) for piece in path_pieces(cursor)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from octopus.core.ancestry import locate
 from octopus.core.cursor import Cursor
 from octopus.core.errors import WaitCycle
 from octopus.core.ledger import Ledger
@@ -16,7 +17,10 @@ WaitUntil = Literal["terminal", "snapshot"]
 
 
 class WaitEdge(NamedTuple):
-    """What thread `thread` writes after event `order`, from `waiter` on, happens after the tokens up to `awaited`."""
+    """What thread `thread` writes after event `order`, from `waiter` on, happens after the tokens up to `awaited`.
+
+    `awaited` names the segment that holds the last of those tokens.
+    """
 
     waiter: Cursor
     awaited: Cursor
@@ -29,9 +33,10 @@ class Wait:
     """One call of `wait_threads`, open until `done`.
 
     Attributes:
-        known_versions: For each awaited thread the snapshots it had at the call; a newer one satisfies `snapshot`.
+        known_versions: For each awaited thread its version at the call; a newer one satisfies `snapshot`.
+        met_at: For each awaited thread that has done what was waited for, the place it had then reached.
         deadline_s: Time of the graph's clock at which it ends anyway; None for never.
-        statuses: Status of each awaited thread, by thread id, once done.
+        statuses: Status of each awaited thread, by thread id, once done or once the waiter has ended.
         timed_out: Whether the deadline ended it.
     """
 
@@ -41,26 +46,21 @@ class Wait:
     until: WaitUntil
     known_versions: tuple[int, ...]
     deadline_s: float | None
+    met_at: dict[Thread, Cursor] = field(default_factory=dict)
     statuses: dict[int, Status] | None = None
     timed_out: bool = False
 
     @property
     def done(self) -> bool:
-        """Whether the waiter may go on."""
+        """Whether it is over: the waiter went on, or has ended."""
         return self.statuses is not None
 
-    def met_by(self) -> list[Thread]:
-        """The awaited threads that have done what was waited for."""
-        return [
-            thread
-            for thread, known in zip(self.awaited, self.known_versions, strict=True)
-            if thread.status.terminal or (self.until == "snapshot" and len(thread.snapshots) > known)
-        ]
-
-    def satisfied(self) -> bool:
-        """Whether enough of them have."""
-        met = len(self.met_by())
-        return met == len(self.awaited) if self.mode == "all" else met > 0
+    def look(self) -> bool:
+        """Notes the awaited threads that have done what was waited for; returns whether they are enough."""
+        for thread, known in zip(self.awaited, self.known_versions, strict=True):
+            if thread.status.terminal or (self.until == "snapshot" and thread.version > known):
+                self.met_at.setdefault(thread, locate(thread.cursor, thread.cursor.path_length))
+        return len(self.met_at) == len(set(self.awaited)) if self.mode == "all" else bool(self.met_at)
 
 
 class WaitTable:
@@ -91,10 +91,10 @@ class WaitTable:
             awaited=others,
             mode=mode,
             until=until,
-            known_versions=tuple(len(other.snapshots) for other in others),
+            known_versions=tuple(other.version for other in others),
             deadline_s=None if timeout_s is None else self._clock_s() + timeout_s,
         )
-        satisfied = wait.satisfied()
+        satisfied = wait.look()
         if not satisfied:
             refuse_cycle(thread, others)
         self._ledger.event("wait", thread.id, [other.id for other in others], mode, until, timeout_s)
@@ -104,13 +104,22 @@ class WaitTable:
         thread.status, thread.wait = Status.WAITING, wait
         self._open[wait] = None
         for other in set(others):
-            other.waiters.append(wait)
+            other.waiters[wait] = None
         return wait
 
+    def prune(self) -> None:
+        """Forgets the edges of which a side was evicted: no row can show them."""
+        kept = self._ledger.retention.segments
+        self.edges[:] = [
+            edge
+            for edge in self.edges
+            if edge.waiter.segment.index in kept and edge.awaited.segment.index in kept
+        ]
+
     def wake(self, *threads: Thread) -> None:
-        """`threads` have ended or made a snapshot: lets those go on for whom that was enough."""
+        """`threads` have ended or have a newer version: lets those go on for whom that was enough."""
         for thread in threads:
-            for wait in [wait for wait in thread.waiters if wait.satisfied()]:
+            for wait in [wait for wait in thread.waiters if wait.look()]:
                 self._finish(wait)
 
     def expire(self) -> list[Wait]:
@@ -124,23 +133,24 @@ class WaitTable:
 
     def close(self, wait: Wait) -> None:
         """Nobody waits on `wait` any more: it has finished, or the waiter has ended."""
+        wait.statuses = {other.id: other.status for other in wait.awaited}
         wait.waiter.wait = None
         if wait in self._open:
             del self._open[wait]
             for other in set(wait.awaited):
-                other.waiters.remove(wait)
+                del other.waiters[wait]
 
     def _finish(self, wait: Wait) -> None:
         thread, event = wait.waiter, self._ledger.event
-        wait.statuses = {other.id: other.status for other in wait.awaited}
         self.close(wait)
         thread.status = Status.RUNNING
-        named = [(id, status.value) for id, status in wait.statuses.items()]
+        named = [(other.id, other.status.value) for other in dict.fromkeys(wait.awaited)]
         segment, length = thread.cursor
         order = event("resume", thread.id, segment.index, length, named, wait.timed_out)
-        for other in () if wait.timed_out else wait.met_by():
-            self.edges.append(WaitEdge(thread.cursor, other.cursor, order, thread.id))
-            event("wait_edge", segment.index, length, other.cursor.segment.index, other.cursor.length)
+        places = [wait.met_at[other] for other in dict.fromkeys(wait.awaited) if other in wait.met_at]
+        for place in () if wait.timed_out else places:
+            self.edges.append(WaitEdge(thread.cursor, place, order, thread.id))
+            event("wait_edge", segment.index, length, place.segment.index, place.length)
 
 
 def refuse_cycle(thread: Thread, others: tuple[Thread, ...]) -> None:

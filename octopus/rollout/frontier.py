@@ -23,7 +23,8 @@ class Frontier:
     def put(self, segment: Segment, length: int, hidden_C: Tensor) -> None:
         """Keeps the hidden state of the token before `length`; forgets those of the segment that nobody stands at."""
         rows = self._rows.setdefault(segment, {})
-        for other in [other for other in rows if segment.references.count(other) == 0]:
+        tip = len(segment.tokens) if segment.tip else None
+        for other in [other for other in rows if other != tip and segment.references.count(other) == 0]:
             del rows[other]
         rows[length] = hidden_C.clone()  # Else the row would keep its batch alive.
 

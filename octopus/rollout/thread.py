@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from octopus.core.ancestry import path_pieces
 from octopus.core.cursor import Cursor
+from octopus.core.errors import ForkRefused
 from octopus.core.mount import Placement
 from octopus.core.thread import Mark, Snapshot, Status
 from octopus.core.thread import Thread as Record
@@ -33,6 +34,11 @@ class Thread:
         self._engine = engine
 
     @property
+    def id(self) -> int:
+        """Its number in the graph, never reused."""
+        return self.record.id
+
+    @property
     def status(self) -> Status:
         """Where it stands in its life."""
         return self.record.status
@@ -54,9 +60,12 @@ class Thread:
         """The position that its next token takes."""
         return self.record.cursor.next_position
 
-    def fork(self, n: int = 1) -> list[Thread]:
-        """`n` children that see what this thread sees. See `Graph.fork`."""
-        return [Thread(self._engine, record) for record in self._engine.graph.fork(self.record, n)]
+    def fork(self, n: int = 1, *, snapshot: Snapshot | None = None) -> list[Thread]:
+        """`n` children that see what this thread sees, or saw at a snapshot of its own. See `Graph.fork`."""
+        if snapshot is not None and snapshot.thread is not self.record:
+            raise ForkRefused(f"the snapshot is one of thread {snapshot.thread.id}; fork it from there, not {self}")
+        source = self.record if snapshot is None else snapshot
+        return [Thread(self._engine, record) for record in self._engine.graph.fork(source, n)]
 
     def append(self, text: str | Sequence[int]) -> None:
         """Adds a text (or token ids) to its line. Computed when somebody needs it."""
@@ -82,7 +91,7 @@ class Thread:
         until: WaitUntil = "terminal",
         timeout_s: float | None = None,
     ) -> Wait:
-        """Suspends until the others have ended or made a snapshot. See `Graph.wait_threads`."""
+        """Suspends until the others have ended or have a newer version. See `Graph.wait_threads`."""
         records = [other.record for other in others]
         return self._engine.graph.wait_threads(self.record, records, mode=mode, until=until, timeout_s=timeout_s)
 
@@ -107,9 +116,14 @@ class Thread:
         """Gives the handle back. See `Graph.drop`."""
         self._engine.graph.drop(self.record)
 
-    def generate(self, *, max_tokens: int, temperature: float = 0.0) -> Generation:
+    def generate(
+        self, *, max_tokens: int, temperature: float = 0.0, stop_tokens: Collection[int] | None = None
+    ) -> Generation:
         """Samples from this thread alone. See `Engine.generate`."""
-        return self._engine.generate([self], max_tokens=max_tokens, temperature=temperature)[0]
+        generations = self._engine.generate(
+            [self], max_tokens=max_tokens, temperature=temperature, stop_tokens=stop_tokens
+        )
+        return generations[0]
 
     def __repr__(self) -> str:
-        return f"thread {self.record.id}"
+        return f"thread {self.id}"

@@ -30,8 +30,8 @@ def line(*, tokens: int, depth: int) -> tuple[Graph, Thread]:
     return graph, thread
 
 
-def best_us(call: Callable[[int], object], repeats: int = 400) -> float:
-    """The fastest of many calls, in microseconds; with the index of the call."""
+def quartile_us(call: Callable[[int], object], repeats: int = 400) -> float:
+    """The lower quartile of many calls, in microseconds. `call` gets the number of the call."""
     gc.collect()
     gc.disable()
     times = []
@@ -45,7 +45,7 @@ def best_us(call: Callable[[int], object], repeats: int = 400) -> float:
 
 def fork_us(*, tokens: int, depth: int) -> float:
     graph, thread = line(tokens=tokens, depth=depth)
-    return best_us(lambda _: graph.fork(thread))
+    return quartile_us(lambda _: graph.fork(thread))
 
 
 def commit_us(*, tokens: int, depth: int) -> float:
@@ -54,7 +54,7 @@ def commit_us(*, tokens: int, depth: int) -> float:
     threads = [child for _ in range(100) for child in graph.fork(thread, 4)]
     for child in threads:
         graph.append(child, [1])
-    return best_us(lambda i: graph.commit(threads[i]), repeats=400)
+    return quartile_us(lambda i: graph.commit(threads[i]), repeats=400)
 
 
 def sibling_mount_us(*, tokens: int, depth: int) -> float:
@@ -63,7 +63,7 @@ def sibling_mount_us(*, tokens: int, depth: int) -> float:
     graph.append(source, [1, 2, 3])
     readers = [reader for _ in range(100) for reader in graph.fork(thread, 4)]
     graph.read_thread(readers[0], source)
-    return best_us(lambda i: graph.read_thread(readers[i], source), repeats=400)
+    return quartile_us(lambda i: graph.read_thread(readers[i], source), repeats=400)
 
 
 def far_mount_us(*, depth: int) -> float:
@@ -81,7 +81,7 @@ def far_mount_us(*, depth: int) -> float:
     readers = [reader for _ in range(100) for reader in graph.fork(ends[0], 4)]
     graph.read_thread(readers[0], ends[1])
     counts: list[int] = []
-    cost = best_us(lambda i: counts.append(graph.read_thread(readers[i], ends[1])), repeats=400)
+    cost = quartile_us(lambda i: counts.append(graph.read_thread(readers[i], ends[1])), repeats=400)
     assert set(counts[1:]) == {depth}
     return cost
 

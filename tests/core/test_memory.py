@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from octopus.core.errors import CapacityExceeded, InvariantViolation
+from octopus.core.errors import CapacityExceeded, InvariantViolation, RewindRefused
 from octopus.core.graph import Graph
 from octopus.core.pool import NO_PAGE, PagePool, StatePool
 from octopus.core.reservation import Reservation, state_place
@@ -42,12 +42,13 @@ class PretendedEngine:
             reservation.abandon()
 
     def write(self, stretch, reservation) -> None:
+        segment, start, stop, again = stretch
+        move = reservation.state_move(stretch)
         if self.fail_at is not None:
             self.fail_at -= 1
             if self.fail_at < 0:
+                self.state_of[move.write] = (-1, -1)  # Half written.
                 raise RuntimeError("the pass failed")
-        segment, start, stop, again = stretch
-        move = reservation.state_move(stretch)
         place = state_place(stretch)
         if self.states is not None and place is not None:
             assert self.state_of[move.read] == (place[0].index, place[1]), "started from another's state"
@@ -72,7 +73,7 @@ class PretendedEngine:
     def check_views(self) -> None:
         """Everything computed that a living thread or snapshot sees is still where it was written."""
         for thread in self.graph.threads:
-            cursors = [snapshot.cursor for snapshot in thread.snapshots]
+            cursors = [snapshot.cursor for snapshot in thread.snapshots.values()]
             cursors += [] if thread.status.terminal else [thread.cursor]
             for part in (part for cursor in cursors for part in view(cursor)):
                 self.expect(part.segment, part.start, min(part.stop, part.segment.computed))
@@ -243,8 +244,7 @@ def test_too_small_a_pool_names_need_and_holders_and_changes_nothing() -> None:
     prompt = graph.thread()
     graph.append(prompt, [0] * 33)
     message = (
-        r"need 9 pages of 4 tokens, 5 are free; the pool has only 8: build the engine with more pages; "
-        r"largest holders: thread 0 \(3 pages\); drop threads, or build the engine with more"
+        r"^need 9 pages of 4 tokens, 5 of 8 are free; dropping threads cannot help: build the engine with more pages$"
     )
     with pytest.raises(CapacityExceeded, match=message):
         engine.compute(prompt)
@@ -259,10 +259,30 @@ def test_the_audit_sees_a_lost_page_and_a_wrong_count() -> None:
     thread = graph.thread()
     graph.append(thread, [0] * 8)
     engine.compute(thread)
-    lost = thread.cursor.segment.pages.pop()
+    segment = thread.cursor.segment
+    lost = segment.pages.pop()
+    with pytest.raises(InvariantViolation, match="has 1 pages, computed needs 2"):
+        graph.check()
+    segment.pages.append(lost)
+    extra = engine.pool.allocate(1)
     with pytest.raises(InvariantViolation, match="pages allocated but owned by nobody"):
         graph.check()
-    thread.cursor.segment.pages.append(lost)
-    thread.cursor.segment.references.add(3)
-    with pytest.raises(InvariantViolation, match=r"counts \[3\], found \[\]"):
+    engine.pool.release(extra)
+    segment.references.add(3)
+    with pytest.raises(InvariantViolation, match=r"counts references \[3\], found \[\]"):
         graph.check()
+
+
+def test_what_was_never_computed_needs_no_state() -> None:
+    """Catches: a rewind that is refused for a recompute, though the tokens in question have never been computed."""
+    engine = PretendedEngine(pages=8, states=8)
+    graph = engine.graph
+    thread = graph.thread()
+    graph.append(thread, [0] * 3)
+    graph.rewind(thread, 2, recompute=False)
+    graph.append(thread, [0] * 3)
+    engine.compute(thread)
+    graph.append(thread, [0] * 3)
+    graph.rewind(thread, 6, recompute=False)
+    with pytest.raises(RewindRefused, match="no recurrent state is kept"):
+        graph.rewind(thread, 4, recompute=False)

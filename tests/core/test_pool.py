@@ -34,10 +34,19 @@ def test_a_second_release_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_handle_of_nowhere_is_refused() -> None:
-    """Catches: trusting the generation bits alone."""
+    """Catches: trusting the generation bits alone, an index error, a negative count that takes units away."""
     pool = PagePool(4)
-    with pytest.raises(StaleHandle, match="never given out by this pool of 4 pages"):
-        pool.release([7 << 32 | 2])
+    (owned,) = pool.allocate(1)
+    for foreign in (7 << 32 | 2, 7, 7 << 32 | 9, -1):
+        with pytest.raises(StaleHandle, match="never given out by this pool of 4 pages"):
+            pool.release([owned, foreign])
+        with pytest.raises(StaleHandle, match="is not current"):
+            pool.unit(foreign)
+        with pytest.raises(InvariantViolation, match="owned by handles that are not current"):
+            pool.check([owned, foreign])
+    with pytest.raises(ValueError, match="cannot allocate -1 pages; the number is 0 or more"):
+        pool.allocate(-1)
+    pool.check([owned])
 
 
 def test_too_small_a_pool_says_what_is_free() -> None:
@@ -68,5 +77,5 @@ def test_conservation_finds_lost_and_doubled_units() -> None:
     with pytest.raises(InvariantViolation, match="two owners"):
         pool.check([one, one])
     pool.release([two])
-    with pytest.raises(StaleHandle):
+    with pytest.raises(InvariantViolation, match="pages owned by handles that are not current: 0x"):
         pool.check([one, two])

@@ -56,3 +56,19 @@ def test_every_primitive_leaves_its_event_in_order() -> None:
     assert {event["kind"] for event in events} == set(FIELDS) - {"read"}
     commit = next(event for event in events if event["kind"] == "commit")
     assert (len(commit["digest"]), commit["span"]) == (32, [0, 0])
+
+
+def test_a_read_says_where_its_segment_begins_now() -> None:
+    """Catches: the start position of the opening, which a second read into the same segment has moved."""
+    trace = Trace()
+    graph = Graph(trace=trace)
+    root = graph.thread()
+    graph.append(root, [0])
+    one, two, reader = graph.fork(root, 3)
+    graph.append(one, [1] * 3)
+    graph.append(two, [2] * 4)
+    graph.read_thread(reader, one)
+    graph.read_thread(reader, two)
+    reads = [event for event in map(json.loads, trace.json_lines()) if event["kind"] == "read"]
+    assert [event["start_position"] for event in reads] == [4, 8]
+    assert reader.cursor.segment.start_position == 8

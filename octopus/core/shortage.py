@@ -1,0 +1,58 @@
+"""What to say when a pool cannot give what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from octopus.core.cursor import Cursor
+from octopus.core.pool import NO_PAGE, PagePool, StatePool
+from octopus.core.segment import Segment
+from octopus.core.thread import Thread
+
+NAMED = 3  # How many of the largest holders a message names.
+
+
+def shortage(
+    pages_pool: PagePool | None, states_pool: StatePool | None, threads: Iterable[Thread], *, pages: int, states: int
+) -> str:
+    """The message: for each pool that is short what is needed and free, who holds most, and what to do."""
+    lines, holders = [], _holders(threads)
+    for pool, need, option in ((pages_pool, pages, "pages"), (states_pool, states, "state_slots")):
+        if pool is None or pool.free >= need:
+            continue
+        unit = f"pages of {pool.page_size} tokens" if isinstance(pool, PagePool) else pool.noun
+        lines.append(f"need {need} {unit}, {pool.free} of {pool.capacity} are free")
+        if need > pool.capacity:
+            lines.append(f"dropping threads cannot help: build the engine with more {option}")
+            continue
+        held = [(counts[option], thread) for thread, counts in holders.items() if counts[option]]
+        largest = sorted(held, key=lambda holder: (-holder[0], holder[1].id))[:NAMED]
+        if largest:
+            named = ", ".join(f"thread {thread.id} ({count})" for count, thread in largest)
+            lines.append(f"largest holders: {named}; drop threads, or build the engine with more {option}")
+    return "; ".join(lines)
+
+
+def _holders(threads: Iterable[Thread]) -> dict[Thread, dict[str, int]]:
+    """What each thread holds. What several can see is counted once, for the oldest of them."""
+    holders: dict[Thread, dict[str, int]] = {}
+    counted: set[Segment] = set()
+    for thread in threads:
+        held = holders[thread] = {"pages": 0, "state_slots": 0}
+        stack = [place.segment for place in _places(thread)]
+        while stack:
+            segment = stack.pop()
+            if segment in counted:
+                continue
+            counted.add(segment)
+            held["pages"] += sum(handle != NO_PAGE for handle in segment.pages)
+            held["state_slots"] += len(segment.states)
+            stack += [] if segment.parent is None else [segment.parent.segment]
+            stack += [mount.source.segment for mount in segment.mounts]
+    return holders
+
+
+def _places(thread: Thread) -> list[Cursor]:
+    """Where the thread and its snapshots stand."""
+    places = [snapshot.cursor for snapshot in thread.snapshots.values()]
+    return places if thread.status.terminal else [thread.cursor, *places]
