@@ -9,15 +9,17 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from octopus.core.cursor import Cursor
-from octopus.core.errors import GenerateAfterMount, OctopusError
+from octopus.core.errors import GenerateAfterMount, OctopusError, invariant
 from octopus.core.graph import Graph
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool, StatePool
 from octopus.core.reservation import Reservation
 from octopus.core.schedule import Schedule, Stretch
 from octopus.core.storage import KVStorage
+from octopus.core.thread import Thread as Record
 from octopus.core.trace import Trace
 from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
@@ -133,13 +135,17 @@ class Engine:
             GenerateAfterMount: a thread has mounted and not yet been given a token since.
             CapacityExceeded: a pool is too small. What was sampled before stays on the threads.
         """
-        self._refuse_unready(threads, max_tokens, temperature)
+        if max_tokens < 1 or temperature < 0:
+            raise ValueError(f"max_tokens is at least 1 and temperature at least 0, got {max_tokens} and {temperature}")
+        if len(set(threads)) != len(threads):
+            raise ValueError("generate takes each thread once; fork a thread to sample from it twice")
         stops = set(self._default_stops() if stop_tokens is None else stop_tokens)
         sampled: dict[Thread, list[tuple[int, float]]] = {thread: [] for thread in threads}
         active = list(threads)
         for _ in range(max_tokens):
-            tokens, log_probabilities = self._next_tokens(active, temperature)
-            for thread, token, log_probability in zip(active, tokens, log_probabilities, strict=True):
+            draws = [Draw(self.seed, thread.record.path, thread.draws) for thread in active]
+            chosen = self.sample([thread.record for thread in active], draws, temperature=temperature)
+            for thread, (token, log_probability) in zip(active, chosen, strict=True):
                 thread.append_sampled(token, log_probability)
                 sampled[thread].append((token, log_probability))
             active = [thread for thread in active if sampled[thread][-1][0] not in stops]
@@ -147,32 +153,69 @@ class Engine:
                 break
         return [self._generation(sampled[thread], stops) for thread in threads]
 
+    @torch.inference_mode()
+    def sample(
+        self, records: Sequence[Record], draws: Sequence[Draw], *, temperature: float, also: Sequence[Record] = ()
+    ) -> list[tuple[int, float]]:
+        """One token for each thread, and its log-probability at temperature 1, all in one batch. Appends nothing.
+
+        Args:
+            records: Running threads of the graph.
+            draws: The random draw of each; not used at temperature 0.
+            temperature: 0 for greedy.
+            also: Threads that are only computed, in the same batch; they may be committed afterwards.
+
+        Raises:
+            GenerateAfterMount: a thread has mounted and not yet been given a token since.
+            CapacityExceeded: a pool is too small. Nothing has changed.
+        """
+        for record in records:
+            self._refuse_unready(record)
+        for record in also:
+            self.graph.refuse_unready(record)
+        cursors = [record.cursor for record in records]
+        self._compute(cursors, [record.cursor for record in also])
+        if not cursors:
+            return []
+        rows = [self._frontier.get(cursor) for cursor in cursors]
+        invariant(all(row is not None for row in rows), "everybody who is sampled from has a hidden state")
+        hidden_NC = torch.stack([row for row in rows if row is not None])
+        return list(zip(*self._choose(hidden_NC, records, draws, temperature), strict=True))
+
     def compute(self, threads: Sequence[Thread]) -> None:
         """Computes the KV (and state) of everything the threads have recorded. Raises CapacityExceeded."""
         for thread in threads:
             self.graph.refuse_unready(thread.record)
-        self._compute([thread.record.cursor for thread in threads], hidden=False)
+        self._compute([], [thread.record.cursor for thread in threads])
+
+    def trim(self) -> None:
+        """Gives back at once what nobody can reach; else it is given back when its room is needed."""
+        retention = self.graph.retention
+        while retention.cached:
+            retention.evict(next(iter(retention.cached)))
 
     def advance_weights(self) -> None:
-        """The weights have changed: live threads end here, and nothing that was kept is used again."""
+        """The weights have changed: every call with an older thread is refused, but for cancel and drop."""
         self.graph.advance_weights()
         self._frontier.clear()
 
     # ---- inner workings ----
 
-    @torch.inference_mode()
-    def _next_tokens(self, threads: Sequence[Thread], temperature: float) -> tuple[list[int], list[float]]:
-        cursors = [thread.record.cursor for thread in threads]
-        self._compute(cursors, hidden=True)
-        rows = [row for cursor in cursors if (row := self._frontier.get(cursor)) is not None]
-        draws = [Draw(self.seed, thread.record.path, thread.draws) for thread in threads]
-        return choose(self.backbone.logits(torch.stack(rows)), draws, temperature)
+    def _choose(
+        self, hidden_NC: Tensor, records: Sequence[Record], draws: Sequence[Draw], temperature: float
+    ) -> tuple[list[int], list[float]]:
+        return choose(self.backbone.logits(hidden_NC), draws, temperature)
 
-    def _compute(self, cursors: Sequence[Cursor], *, hidden: bool) -> None:
-        """Makes every cursor ready: reserve for the whole schedule, act wave by wave, publish."""
+    def _compute(self, sampled: Sequence[Cursor], others: Sequence[Cursor]) -> None:
+        """Makes every cursor ready, and the last hidden states of those that are sampled from.
+
+        Reserves for the whole schedule, acts wave by wave, publishes.
+        """
         schedule = Schedule(recurrent=self.graph.retention.states is not None, chunk_tokens=self._batch_tokens)
-        for cursor in cursors:
-            schedule.require(cursor, hidden=hidden and self._frontier.get(cursor) is None)
+        for cursor in sampled:
+            schedule.require(cursor, hidden=self._frontier.get(cursor) is None)
+        for cursor in others:
+            schedule.require(cursor)
         reservation = Reservation(self.graph.retention, schedule.stretches)
         try:
             for wave in schedule.waves:
@@ -188,21 +231,16 @@ class Engine:
             reservation.publish(stretch)
             self._frontier.put(stretch.segment, stretch.stop, hidden_C)
 
-    def _refuse_unready(self, threads: Sequence[Thread], max_tokens: int, temperature: float) -> None:
-        if max_tokens < 1 or temperature < 0:
-            raise ValueError(f"max_tokens is at least 1 and temperature at least 0, got {max_tokens} and {temperature}")
-        if len(set(threads)) != len(threads):
-            raise ValueError("generate takes each thread once; fork a thread to sample from it twice")
-        for thread in threads:
-            self.graph.refuse_unready(thread.record)
-            segment, length = thread.record.cursor
-            if thread.record.cursor.path_length == 0:
-                raise OctopusError(f"{thread} has no token yet: the first token must be given, not sampled")
-            if segment.mounts and length == 0:
-                raise GenerateAfterMount(
-                    f"{thread} has just read another thread; its last token has not seen that. "
-                    "Append at least one token (a closing delimiter, say) before generating"
-                )
+    def _refuse_unready(self, record: Record) -> None:
+        self.graph.refuse_unready(record)
+        segment, length = record.cursor
+        if record.cursor.path_length == 0:
+            raise OctopusError(f"thread {record.id} has no token yet: the first token must be given, not sampled")
+        if segment.mounts and length == 0:
+            raise GenerateAfterMount(
+                f"thread {record.id} has just read another thread; its last token has not seen that. "
+                "Append at least one token (a closing delimiter, say) before generating"
+            )
 
     def _default_stops(self) -> list[int]:
         config = self.backbone.model.generation_config

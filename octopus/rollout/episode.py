@@ -25,6 +25,26 @@ class SampledToken:
     log_probability: float | None
     live: bool
 
+    @property
+    def thread(self) -> int:
+        """Id of the thread that sampled it: the segment's writer."""
+        return self.segment.writer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Branch:
+    """A thread that worked for the root.
+
+    Attributes:
+        thread: Its id, which is the writer of its segments.
+        documents: The ids of the documents that results showed to it, each once, in order.
+        committed: The text that it committed, None if it ended without.
+    """
+
+    thread: int
+    documents: tuple[str, ...]
+    committed: str | None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Episode:
@@ -40,8 +60,9 @@ class Episode:
         name: What it is called in logs and errors.
         segments: All segments of the episode, in the order of their creation.
         waits: Who waited for whom, as it was resolved.
-        sampled: Every sampled token, in the order of sampling.
+        sampled: Every sampled token; those of one thread in the order of sampling.
         reward: What the episode earned as a whole.
+        branches: The threads besides the root's.
     """
 
     name: str
@@ -49,3 +70,4 @@ class Episode:
     waits: tuple[WaitEdge, ...]
     sampled: tuple[SampledToken, ...]
     reward: float
+    branches: tuple[Branch, ...] = ()

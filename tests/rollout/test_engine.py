@@ -11,8 +11,10 @@ from random_rollouts import tiny_engine
 from tiny_models import tiny_llama, tiny_qwen35
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from octopus.attention.step_plan import StepPlan
 from octopus.core.errors import (
     CapacityExceeded,
+    ForkRefused,
     GenerateAfterMount,
     NotRunning,
     OctopusError,
@@ -23,7 +25,9 @@ from octopus.core.errors import (
     WaitCycle,
 )
 from octopus.core.pool import NO_PAGE, unit_of
+from octopus.core.storage import KVStorage
 from octopus.rollout.engine import Engine
+from octopus.rollout.sampling import Draw
 from octopus.rollout.thread import Thread
 
 FAMILIES = pytest.mark.parametrize("model", [tiny_llama, tiny_qwen35], ids=["llama", "qwen35"])
@@ -197,7 +201,7 @@ def test_a_pool_too_small_for_the_prompt_is_refused_before_anything_happens() ->
     """Catches: computing the first chunks and failing in the middle; a message without figures."""
     engine = tiny_engine(tiny_llama(), pages=4, batch_tokens=4)
     thread = engine.thread([1] * 17)
-    with pytest.raises(CapacityExceeded, match="need 5 pages of 4 tokens, 4 are free; the pool has only 4"):
+    with pytest.raises(CapacityExceeded, match="need 5 pages of 4 tokens, 4 of 4 are free; dropping threads"):
         thread.generate(max_tokens=1)
     assert engine.graph.retention.pages.used == 0 and thread.tokens == [1] * 17
     thread.rewind(12)
@@ -215,7 +219,7 @@ def test_a_state_pool_too_small_is_refused() -> None:
     branches = root.fork(2)
     for branch in branches:
         branch.append([4])
-    with pytest.raises(CapacityExceeded, match="need 3 state slots, 2 of 2 are free"):
+    with pytest.raises(CapacityExceeded, match=r"^need 3 state slots, 2 of 2 are free; .* with more state_slots$"):
         engine.generate(branches, max_tokens=1)
     assert engine.graph.retention.pages.used == 0
 
@@ -280,7 +284,9 @@ def test_a_failed_pass_loses_nothing(model: Any, monkeypatch: pytest.MonkeyPatch
     engine = tiny_engine(model())
     _, branches = episode(engine)
 
-    def broken(*_: Any, **__: Any) -> Any:
+    def broken(_: Any, step: StepPlan, storage: KVStorage) -> Any:
+        for run in step.runs if storage.recurrent.numel() else ():
+            storage.recurrent[:, run.state_out] = math.nan  # Half written.
         raise RuntimeError("device lost")
 
     with monkeypatch.context() as patch:
@@ -290,3 +296,114 @@ def test_a_failed_pass_loses_nothing(model: Any, monkeypatch: pytest.MonkeyPatch
     engine.graph.check()
     assert [g.tokens for g in engine.generate(branches, **GREEDY)] == clean
     engine.graph.check()
+
+
+@FAMILIES
+def test_threads_that_are_computed_along_can_be_committed(model: Any) -> None:
+    """Catches: a pass of its own for every commit, or a sample that a companion changes."""
+    engine = tiny_engine(model())
+    _, branches = episode(engine)
+    draws = [Draw(0, (index,), 0) for index in range(3)]
+    records = [branch.record for branch in branches]
+    alone = engine.sample(records[:3], draws, temperature=1.0)
+    assert engine.sample(records[:3], draws, temperature=1.0, also=records[3:]) == alone
+    engine.graph.commit(records[3])
+    assert engine.sample([], [], temperature=1.0) == []
+
+
+@FAMILIES
+def test_trim_gives_back_what_nobody_can_reach_and_no_more(model: Any) -> None:
+    """Catches: pages of dropped threads that stay, and pages that a reader still sees."""
+    engine = tiny_engine(model())
+    root, branches = episode(engine)
+    engine.compute([root, *branches])
+    branches[0].commit()
+    root.read_thread(branches[0])
+    for branch in branches:
+        branch.drop()
+    held = {segment for segment in engine.graph.segments if segment.held}
+    engine.trim()
+    assert set(engine.graph.segments) == held and len(held) == 3
+    root.append([9])
+    assert len(root.generate(max_tokens=2).tokens) == 2
+    root.drop()
+    engine.trim()
+    pools = engine.graph.retention
+    assert not engine.graph.segments and pools.pages.used == 0 and (pools.states is None or pools.states.used == 0)
+    engine.graph.check()
+
+
+@FAMILIES
+@pytest.mark.parametrize("computed", [False, True], ids=["fresh", "computed"])
+@pytest.mark.parametrize("child_first", [False, True])
+def test_a_child_that_is_behind_samples_from_its_own_place(model: Any, computed: bool, child_first: bool) -> None:
+    """Catches: a hidden state that the schedule takes for granted because the parent's pass runs over the place."""
+
+    def outcome(*, together: bool) -> list[tuple[int, ...]]:
+        engine = tiny_engine(model())
+        root = engine.thread([1, 2, 3, 4, 5, 6, 7])
+        (child,) = root.fork()
+        root.append([8, 9, 10])
+        if computed:
+            engine.compute([root])
+        threads = [child, root] if child_first else [root, child]
+        groups = [threads] if together else [[thread] for thread in threads]
+        return [g.tokens for group in groups for g in engine.generate(group, max_tokens=2, stop_tokens=())]
+
+    assert outcome(together=True) == outcome(together=False)
+
+
+def test_the_parents_row_stays_while_it_stands_at_its_tip() -> None:
+    """Catches: a hidden state at a tip that a child's pass over the same segment forgets, to be computed once more."""
+    engine = tiny_engine(tiny_llama())
+    root = engine.thread([1, 2, 3, 4])
+    engine.compute([root])
+    (child,) = root.fork()
+    root.append([5])
+    engine.compute([root])
+    root.generate(max_tokens=1)
+    segment, length = root.record.cursor
+    engine.compute([root])
+    child.generate(max_tokens=1)
+    assert engine._frontier.get(root.record.cursor) is not None, (segment, length)
+
+
+@pytest.mark.parametrize("batch_tokens", [1024, 4])
+@pytest.mark.parametrize("far_first", [False, True])
+def test_two_places_of_one_segment_are_computed_again_in_one_pass(batch_tokens: int, far_first: bool) -> None:
+    """Catches: a stretch that is planned twice, since the farther place passes the nearer one's chunks."""
+
+    def outcome(*, together: bool) -> dict[int, tuple[int, ...]]:
+        engine = tiny_engine(tiny_qwen35(), batch_tokens=batch_tokens)
+        root = engine.thread(list(range(1, 13)))
+        engine.compute([root])
+        root.rewind(9)
+        (child,) = root.fork()
+        root.rewind(6)
+        threads = [child, root] if far_first else [root, child]
+        groups = [threads] if together else [[thread] for thread in threads]
+        done = [g.tokens for group in groups for g in engine.generate(group, max_tokens=2, stop_tokens=())]
+        engine.graph.check()
+        return {thread.id: tokens for thread, tokens in zip(threads, done, strict=True)}
+
+    assert outcome(together=True) == outcome(together=False)
+
+
+def test_a_line_goes_on_from_a_snapshot_of_its_own() -> None:
+    """Catches: a snapshot that is taken for the thread's present place; another thread's that is accepted."""
+    engine = tiny_engine(tiny_llama())
+    thread = engine.thread([1, 2, 3])
+    snapshot = thread.commit(keep_running=True)
+    thread.append([4])
+    (child,) = thread.fork(snapshot=snapshot)
+    child.append([5])
+    assert (child.id, child.tokens, child.next_position) == (1, [5], 4)
+    with pytest.raises(ForkRefused, match="the snapshot is one of thread 0; fork it from there, not thread 1"):
+        child.fork(snapshot=snapshot)
+
+
+def test_a_single_thread_stops_where_it_is_told() -> None:
+    """Catches: stop tokens that only the engine's own call takes."""
+    free = tiny_engine(tiny_llama()).thread([1, 2, 3]).generate(max_tokens=6, stop_tokens=())
+    stopped = tiny_engine(tiny_llama()).thread([1, 2, 3]).generate(max_tokens=6, stop_tokens=[free.tokens[1]])
+    assert stopped.stopped and stopped.tokens == free.tokens[: free.tokens.index(free.tokens[1]) + 1]

@@ -1,0 +1,235 @@
+"""Many episodes on one engine: every thread that can go on is stepped, all of them as one batch a token."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from octopus.core.errors import CapacityExceeded, invariant
+from octopus.core.thread import Thread
+from octopus.rollout.agents import Agent, AgentLimits, State
+from octopus.rollout.calls import Call, Calls
+from octopus.rollout.codec import Codec
+from octopus.rollout.engine import Engine
+from octopus.rollout.environment import Task
+from octopus.rollout.modes import Mode
+from octopus.rollout.play import Play
+from octopus.rollout.records import RolloutRecord, record_of
+from octopus.rollout.sampling import Draw
+from octopus.rollout.tools import ToolResult
+
+
+class Rollouts:
+    """Plays tasks.
+
+    What an episode says depends on its task and seed, not on who shares its batch or how fast tools are: noise is keyed
+    by the episode's seed, the agent's place in the episode and the draws it has made. (The last bits of the logits may
+    depend on the batch, as far as the kernels' do.)
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        codec: Codec,
+        mode: Mode,
+        *,
+        temperature: float = 1.0,
+        limits: AgentLimits | None = None,
+        most_episodes: int = 64,
+        lockstep: bool = False,
+    ) -> None:
+        """Plays on `engine`.
+
+        Args:
+            engine: Its model's vocabulary must hold the codec's.
+            codec: How texts are tokens.
+            mode: One of `MODES`.
+            temperature: 0 for greedy.
+            limits: What agents may take.
+            most_episodes: Episodes that are played at the same time.
+            lockstep: Everybody waits for all tools that are at work, so who shares a batch, and the order of what is
+                written, do not depend on how fast tools are: where kernels repeat their bits, so does a run.
+
+        Raises:
+            ValueError: nobody could be played.
+        """
+        if most_episodes < 1 or temperature < 0:
+            raise ValueError(f"at least 1 episode and a temperature from 0 on, got {most_episodes} and {temperature}")
+        self._engine = engine
+        self._codec = codec
+        self._mode = mode
+        self._temperature = temperature
+        self._limits = limits or AgentLimits()
+        self._most_episodes = most_episodes
+        self._lockstep = lockstep
+        self._calls = Calls()
+
+    def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
+        """Plays every task once for each of its seeds; returns the records of each task, in the order of its seeds.
+
+        Every episode ends with an outcome, and none leaves a thread or a page behind, also when this raises. When
+        memory runs out, the episode that began last is taken off and played again later; an episode that does not fit
+        even alone ends with the outcome `capacity`.
+        """
+        table = _Table(groups=[_Group(task=task) for task in tasks], seats=self._most_episodes)
+        try:
+            while table.waiting or table.running:
+                self._admit(table)
+                self._settle(table)
+                self._step(table)
+                self._finish(table)
+        finally:
+            for running in list(table.running):
+                self._leave(table, running)
+            for group in table.groups:
+                self._close(group)
+        return [tuple(group.records[number] for number in range(len(group.task.seeds))) for group in table.groups]
+
+    # ---- inner workings ----
+
+    def _admit(self, table: _Table) -> None:
+        while table.waiting and len(table.running) < table.seats:
+            group, number = table.waiting.popleft()
+            play = Play(
+                self._engine.graph,
+                self._root(group),
+                environment=group.task.environment,
+                codec=self._codec,
+                mode=self._mode,
+                limits=self._limits,
+                seed=group.task.seeds[number],
+            )
+            table.running.append(_Running(group=group, number=number, play=play))
+
+    def _root(self, group: _Group) -> Thread:
+        """A thread that holds the prompt, which the rollouts of a group share."""
+        graph = self._engine.graph
+        if group.prompt is None:
+            group.prompt = graph.thread()
+            graph.append(group.prompt, group.task.environment.prompt(self._codec))
+        if len(group.task.seeds) == 1:
+            root, group.prompt = group.prompt, None
+            return root
+        return graph.fork(group.prompt)[0]
+
+    def _settle(self, table: _Table) -> None:
+        """Begins the calls that agents have asked for, and hands over what has come back of those that are done."""
+        for running in table.running:
+            for agent in list(running.play.those(State.CALLING)):
+                if agent not in running.calls and agent.request is not None:
+                    tool, _, words = agent.request
+                    running.calls[agent] = self._calls.start(tool, words)
+        for running in table.running:
+            for agent, call in list(running.calls.items()):
+                if (result := self._come_back(call)) is not None:
+                    del running.calls[agent]
+                    running.play.settle(agent, result)
+
+    def _come_back(self, call: Call) -> ToolResult | None:
+        """What has come back of the call; None while it is under way, for which lockstep waits."""
+        while (result := self._calls.poll(call)) is None and self._lockstep:
+            self._calls.wait([call])
+        return result
+
+    def _step(self, table: _Table) -> None:
+        """One token for everybody who needs one; if nobody does, waits for tools."""
+        ready = list(table.those(State.READY))
+        committing = list(table.those(State.COMMITTING))
+        if not ready and not committing:
+            self._wait(table)
+            return
+        try:
+            chosen = self._engine.sample(
+                [agent.thread for _, agent in ready],
+                [Draw(play.seed, agent.path, len(agent.samples)) for play, agent in ready],
+                temperature=self._temperature,
+                also=[agent.thread for _, agent in committing],
+            )
+        except CapacityExceeded:
+            self._make_room(table)
+            return
+        for play, agent in committing:
+            play.commit(agent)
+        for (play, agent), (token, log_probability) in zip(ready, chosen, strict=True):
+            play.take(agent, token, log_probability)
+
+    def _wait(self, table: _Table) -> None:
+        calls = [call for running in table.running for call in running.calls.values()]
+        ended = any(running.play.outcome is not None for running in table.running)
+        invariant(ended or bool(calls), "episodes go on, but nobody of them can do anything")
+        if not ended:
+            self._calls.wait(calls)
+
+    def _make_room(self, table: _Table) -> None:
+        """Takes off the episode that began last, or ends the only one."""
+        last = table.running[-1]
+        if len(table.running) == 1:
+            last.play.run_out()
+            return
+        self._leave(table, last)
+        table.waiting.appendleft((last.group, last.number))
+        table.seats = len(table.running)
+
+    def _finish(self, table: _Table) -> None:
+        """Records the episodes that have ended."""
+        for running in [running for running in table.running if running.play.outcome is not None]:
+            group, number = running.group, running.number
+            group.records[number] = record_of(running.play, f"{group.task.name}/{number}")
+            self._leave(table, running)
+            if len(group.records) == len(group.task.seeds):
+                self._close(group)
+
+    def _leave(self, table: _Table, running: _Running) -> None:
+        """Gives back whatever an episode holds."""
+        table.running.remove(running)
+        for call in running.calls.values():
+            self._calls.abandon(call)
+        running.play.drop()
+        self._engine.trim()
+
+    def _close(self, group: _Group) -> None:
+        if group.prompt is not None:
+            self._engine.graph.drop(group.prompt)
+            group.prompt = None
+            self._engine.trim()
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Group:
+    """A task, the thread that holds its prompt while rollouts of it are played, and their records by number."""
+
+    task: Task
+    prompt: Thread | None = None
+    records: dict[int, RolloutRecord] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Running:
+    """An episode that is played: one rollout of a group, and the calls under way."""
+
+    group: _Group
+    number: int
+    play: Play
+    calls: dict[Agent, Call] = field(default_factory=dict)
+
+
+class _Table:
+    """The episodes of one `run`.
+
+    Attributes:
+        groups: The tasks.
+        seats: Most episodes that are played at the same time.
+        waiting: Rollouts that have not begun, as group and number.
+        running: Those that are played, in the order in which they began.
+    """
+
+    def __init__(self, groups: list[_Group], seats: int) -> None:
+        self.groups = groups
+        self.seats = seats
+        self.waiting = deque((group, number) for group in groups for number in range(len(group.task.seeds)))
+        self.running: list[_Running] = []
+
+    def those(self, state: State) -> Iterator[tuple[Play, Agent]]:
+        """The agents of all episodes that are in a state."""
+        return ((running.play, agent) for running in self.running for agent in running.play.those(state))
