@@ -9,17 +9,18 @@ from pathlib import Path
 
 from octopus import __version__
 from octopus.core.errors import ConfigError, OctopusError
+from octopus.retrieval.errors import RetrievalError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Errors a user can mend are printed without a traceback."""
     options = _parser().parse_args(arguments)
     try:
-        _train(options)
+        options.run(options)
     except ConfigError as error:
         print(f"octopus: {error}", file=sys.stderr)
         return 2
-    except OctopusError as error:
+    except (OctopusError, RetrievalError) as error:
         print(f"octopus: {error}", file=sys.stderr)
         return 1
     return 0
@@ -29,8 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="octopus", description="One model thinking in many branches.")
     parser.add_argument("--version", action="version", version=f"octopus {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    train = commands.add_parser("train", help="train on the episodes of a configuration file")
-    train.add_argument("config", type=Path, metavar="FILE.toml")
+    train = commands.add_parser("train", help="run the training that a configuration file describes")
+    train.set_defaults(run=_train)
+    train.add_argument("config", type=Path, metavar="FILE.toml", help='a job if it says kind = "job"')
     train.add_argument(
         "--set",
         action="append",
@@ -39,21 +41,74 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECTION.KEY=VALUE",
         help="override one value; may be repeated",
     )
+    train.add_argument("--resume", action="store_true", help="go on from the newest save in the run's folder")
     train.add_argument("--dry-run", action="store_true", help="check the configuration, print all of it, and stop")
+    evaluate = commands.add_parser("eval", help="how many questions a policy answers exactly right")
+    evaluate.set_defaults(run=_evaluate)
+    evaluate.add_argument("model", metavar="MODEL", help="folder of a policy or of a finished job, or `shipped`")
+    evaluate.add_argument("--questions", type=_count, default=200, metavar="N", help="how many (default: 200)")
+    evaluate.add_argument("--mode", choices=("octopus", "text", "single"), default="octopus")
+    evaluate.add_argument("--split", choices=("train", "validation", "test"), default="test")
+    evaluate.add_argument("--parts", type=_counts, default=(1, 2, 3, 4), metavar="1,2", help="numbers of parts")
+    evaluate.add_argument("--seed", type=int, default=0, help="of the questions")
+    evaluate.add_argument("--device", default="cpu")
+    report = commands.add_parser("report", help="print the final table of a job again")
+    report.set_defaults(run=_report)
+    report.add_argument("folder", type=Path, metavar="RUN_FOLDER")
     return parser
 
 
 def _train(options: argparse.Namespace) -> None:
-    from octopus.train.config import describe, load_config
+    from octopus.train.config import TrainConfig, describe, parse_config, read_table
+    from octopus.train.job_config import is_job, parse_job
 
-    config = load_config(options.config, overrides=options.overrides)
+    overrides = [*options.overrides, *(["run.resume=true"] if options.resume else [])]
+    table, source = read_table(options.config, overrides=overrides)
+    config = (parse_job if is_job(table) else parse_config)(table, source=source)
     if options.dry_run:
         print(describe(config))
         return
     # torch loads only once the configuration has been found good.
-    from octopus.train.trainer import train
+    if isinstance(config, TrainConfig):
+        from octopus.train.trainer import train
 
-    train(config)
+        train(config)
+    else:
+        from octopus.train.job import run_job
+
+        run_job(config)
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from octopus.train.evaluate import evaluate_policy
+
+    result = evaluate_policy(
+        options.model,
+        count=options.questions,
+        mode=options.mode,
+        split=options.split,
+        parts=options.parts,
+        seed=options.seed,
+        device=options.device,
+    )
+    print("\n".join(result.lines()))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from octopus.train.report import final_table, speed
+
+    print(final_table(options.folder))
+    print(speed(options.folder))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number at least 1, came {text!r}")
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_count(part) for part in text.split(","))
 
 
 if __name__ == "__main__":

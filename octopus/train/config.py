@@ -55,6 +55,8 @@ class ModelConfig:
 class LossConfig:
     """What is minimised."""
 
+    name: Literal["grpo", "likelihood"] = "grpo"
+    """`likelihood` imitates: log-probabilities weighted by advantage, whoever sampled the tokens."""
     clip_low: Fraction = 0.2
     """Ratios below 1 - clip_low carry no gradient where the advantage is negative."""
     clip_high: Positive = 0.2
@@ -98,12 +100,28 @@ class TrainConfig:
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Reads and checks a configuration file.
+    """Reads and checks the configuration of a run on scripted episodes. See `read_table`."""
+    table, source = read_table(path, overrides=overrides)
+    return parse_config(table, source=source)
+
+
+def parse_config(table: dict[str, Any], *, source: str) -> TrainConfig:
+    """Checks a table that `read_table` gave."""
+    config = parse(TrainConfig, table, source=source)
+    _check_script(config.task, source=source)
+    return config
+
+
+def read_table(path: Path, *, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
+    """Reads a configuration file.
 
     Args:
         path: A TOML file.
         overrides: `section.key=value`, applied in order before the check. The value is TOML; what is not TOML is taken
             as a string, so that `model.name=some/folder` needs no quotes.
+
+    Returns:
+        The table, not checked yet, and what to call it in messages.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown or missing, or a value is of the wrong type or out of
@@ -117,13 +135,10 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     for override in overrides:
         _apply(override, table)
-    source = f"{path} with --set" if overrides else str(path)
-    config = parse(TrainConfig, table, source=source)
-    _check_script(config.task, source=source)
-    return config
+    return table, f"{path} with --set" if overrides else str(path)
 
 
-def describe(config: TrainConfig) -> str:
+def describe(config: object) -> str:
     """Lists every key with its value, defaults included, one a line."""
     return "\n".join(lines(config))
 

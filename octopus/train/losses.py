@@ -63,3 +63,14 @@ def grpo(terms: TokenTerms, *, clip_low: float, clip_high: float, denominator: f
         loss=-torch.minimum(plain_N, clipped_N).sum() / denominator,
         clipped=(clipped_N < plain_N).sum(),
     )
+
+
+def likelihood(terms: TokenTerms, *, denominator: float) -> TokenLoss:
+    """Negative log-likelihood: -sum(log p A) / denominator. With every advantage 1 it is the mean over tokens.
+
+    Args:
+        terms: The tokens; who sampled them, and how likely that was, does not count.
+        denominator: See `grpo`.
+    """
+    loss = -(terms.log_probabilities_N * terms.advantages_N).sum() / denominator
+    return TokenLoss(loss=loss, clipped=torch.zeros((), dtype=torch.int64, device=loss.device))

@@ -7,6 +7,7 @@ scalars, and bounds on numbers through `Annotated`.
 from __future__ import annotations
 
 import difflib
+import json
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -39,6 +40,11 @@ def at_least(limit: float) -> Bound:
 def above(limit: float) -> Bound:
     """The number must be larger."""
     return Bound("above", operator.gt, limit)
+
+
+def at_most(limit: float) -> Bound:
+    """The number must not be larger."""
+    return Bound("at most", operator.le, limit)
 
 
 def below(limit: float) -> Bound:
@@ -84,6 +90,19 @@ def lines(config: object, *, place: str = "") -> Iterator[str]:
             yield from lines(item, place=f"{place}[{number}]")
     else:
         yield f"{place} = {config!r}"
+
+
+def toml(config: object, *, place: str = "") -> str:
+    """The configuration as TOML, one dotted key a line, which `parse` reads back. Values that are None are left out.
+
+    Lists of sections are not understood.
+    """
+    if is_dataclass(config):
+        return "".join(toml(getattr(config, entry.name), place=_join(place, entry.name)) for entry in fields(config))
+    if config is None:
+        return ""
+    # JSON's strings, numbers, booleans and lists of these are TOML's.
+    return f"{place} = {json.dumps(config, ensure_ascii=False)}\n"
 
 
 def _convert(hint: Any, value: object, *, source: str, place: str) -> Any:

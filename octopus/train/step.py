@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from octopus.models.backbone import Backbone
 from octopus.train.config import LossConfig, StepConfig
-from octopus.train.losses import TokenTerms, grpo
+from octopus.train.losses import TokenLoss, TokenTerms, grpo, likelihood
 from octopus.train.packing import Pack
 from octopus.train.targets import Targets
 
@@ -31,6 +31,8 @@ class StepResult:
         grad_norm: Length of the gradient before clipping.
         updated: False if loss or gradient was not finite; the weights are then untouched.
         clipped_ratio: Share of the loss terms whose ratio was clipped, 0 to 1.
+        log_ratio_max: Largest size of the log-probability under the trained policy minus that of the sampling one. At
+            the first update on fresh rollouts it is their mismatch.
         favoured_log_probability: Of tokens with a positive advantage.
         disfavoured_log_probability: Of tokens with a negative advantage.
         packed_tokens: Rows of all packs.
@@ -42,6 +44,7 @@ class StepResult:
     grad_norm: float
     updated: bool
     clipped_ratio: float
+    log_ratio_max: float
     favoured_log_probability: float
     disfavoured_log_probability: float
     packed_tokens: int
@@ -56,21 +59,23 @@ def train_step(
     *,
     loss: LossConfig,
     step: StepConfig,
+    silent_terms: int = 0,
 ) -> StepResult:
     """Forward, loss and backward of each pack, then one update.
 
-    The loss is divided by the number of loss terms of all packs together, so how episodes were cut into packs does not
+    The loss is divided by the number of loss terms of the whole step, so how episodes were cut into packs does not
     change the gradient.
 
     Args:
         backbone: The model; its weights change in place.
-        packs: The rows. Their sampled log-probabilities must be recorded.
+        packs: The rows. Their sampled log-probabilities must be recorded, except where the loss is `likelihood`.
         optimizer: Holds the parameters of the model.
         loss: What is minimised.
         step: How the step is carried out.
+        silent_terms: Number of loss terms that were not packed because their advantage is 0.
     """
     started = time.perf_counter()
-    denominator = max(1, sum(pack.loss_terms for pack in packs))
+    denominator = max(1, silent_terms + sum(pack.loss_terms for pack in packs))
     optimizer.zero_grad(set_to_none=True)
     total, clipped, scored = 0.0, 0, []
     for pack in packs:
@@ -80,7 +85,7 @@ def train_step(
             sampled_log_probabilities_N=_like(pack.sampled_log_probabilities_N, log_probabilities_N),
             advantages_N=_like(pack.advantages_N, log_probabilities_N),
         )
-        part = grpo(terms, clip_low=loss.clip_low, clip_high=loss.clip_high, denominator=denominator)
+        part = _token_loss(terms, loss, denominator)
         part.loss.backward()
         total += part.loss.item()
         clipped += int(part.clipped)
@@ -91,17 +96,25 @@ def train_step(
     if updated:
         optimizer.step()
     scored_N, advantages_N = np.concatenate(scored), np.concatenate([pack.advantages_N for pack in packs])
+    log_ratio_N = scored_N - np.concatenate([pack.sampled_log_probabilities_N for pack in packs])
     return StepResult(
         loss=total,
         grad_norm=grad_norm,
         updated=updated,
         clipped_ratio=clipped / denominator,
+        log_ratio_max=float(np.abs(log_ratio_N).max()) if len(log_ratio_N) else math.nan,
         favoured_log_probability=_mean(scored_N[advantages_N > 0]),
         disfavoured_log_probability=_mean(scored_N[advantages_N < 0]),
         packed_tokens=sum(pack.plan.length for pack in packs),
         loss_terms=len(advantages_N),
         step_seconds=time.perf_counter() - started,
     )
+
+
+def _token_loss(terms: TokenTerms, config: LossConfig, denominator: float) -> TokenLoss:
+    if config.name == "likelihood":
+        return likelihood(terms, denominator=denominator)
+    return grpo(terms, clip_low=config.clip_low, clip_high=config.clip_high, denominator=denominator)
 
 
 def pack_log_probabilities(backbone: Backbone, pack: Pack, *, step: StepConfig) -> Tensor:

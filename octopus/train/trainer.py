@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from octopus.models.loading import load_model
 from octopus.rollout.script import scripted_group
 from octopus.train import saves
 from octopus.train.config import TrainConfig
-from octopus.train.metrics import Metrics
+from octopus.train.journal import Journal
 from octopus.train.packing import Groups, Pack, pack
 from octopus.train.step import StepResult, pack_log_probabilities, train_step
 
@@ -66,7 +66,7 @@ class Trainer:
     def run(self) -> list[StepResult]:
         """Runs the steps that are left and returns their results."""
         last, every = self.config.run.steps, self.config.run.save_every_steps
-        metrics = Metrics(self.folder / "metrics.jsonl", step=self.step)
+        metrics = Journal(self.folder / "metrics.jsonl", step=self.step)
         self.report(
             f"pack: {self.pack.plan.length:,} tokens in {len(self.pack.plan.starts)} segments, "
             f"{self.pack.loss_terms:,} loss terms"
@@ -78,7 +78,7 @@ class Trainer:
             )
             self.step += 1
             results.append(result)
-            metrics.write(self.step, result)
+            metrics.write(self.step, asdict(result))
             self.report(_progress(self.step, last, result))
             if self.step % every == 0 or self.step == last:
                 path = saves.save(

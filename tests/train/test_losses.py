@@ -1,7 +1,7 @@
 """The token loss against a loop over tokens.
 
 Catches: clip bounds exchanged; the maximum taken for the minimum; a wrong sign; a mean where the denominator is given;
-a clipped token that still carries a gradient; an exponential that overflows.
+a clipped token that still carries a gradient; an exponential that overflows; imitation that looks at who sampled.
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 import pytest
 import torch
 
-from octopus.train.losses import TokenTerms, grpo
+from octopus.train.losses import TokenTerms, grpo, likelihood
 
 CLIP_LOW, CLIP_HIGH = 0.2, 0.3
 
@@ -71,3 +71,17 @@ def test_no_tokens_cost_nothing() -> None:
     result, gradient = run([], [], [])
     assert result.loss.item() == 0.0
     assert gradient == []
+
+
+def test_likelihood_is_the_mean_negative_log_probability_whoever_sampled() -> None:
+    log_probabilities = torch.tensor([-1.0, -2.0, -6.0], dtype=torch.float64, requires_grad=True)
+    terms = TokenTerms(
+        log_probabilities_N=log_probabilities,
+        sampled_log_probabilities_N=torch.full((3,), math.nan),
+        advantages_N=torch.ones(3, dtype=torch.float64),
+    )
+    result = likelihood(terms, denominator=3)
+    result.loss.backward()
+    assert result.loss.item() == 3.0
+    assert result.clipped == 0
+    assert log_probabilities.grad.tolist() == pytest.approx([-1 / 3] * 3)

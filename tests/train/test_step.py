@@ -2,7 +2,7 @@
 
 Catches: a denominator that is not global; logits of the whole row kept for the backward pass; a label taken
 from the wrong row; weights poisoned by a gradient that is not finite; gradients of two steps added up; a step that goes
-up the hill.
+up the hill; imitation that needs to know who sampled.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tiny_models import VOCABULARY, tiny_llama, tiny_qwen35
 
 from octopus.models.backbone import Backbone
 from octopus.train.config import LossConfig, StepConfig
-from octopus.train.packing import Pack, pack
+from octopus.train.packing import Pack, evenly, pack, pack_rated
 from octopus.train.step import StepResult, pack_log_probabilities, target_log_probabilities, train_step
 
 FAMILIES = {"llama": tiny_llama, "qwen35": tiny_qwen35}
@@ -54,6 +54,47 @@ def test_steps_lower_the_loss_and_favour_the_right_answer(family: str) -> None:
     assert results[0].packed_tokens == packed.plan.length
     assert results[0].loss_terms == packed.loss_terms
     assert results[0].clipped_ratio == 0.0
+
+
+def test_terms_that_were_left_out_count_in_the_denominator() -> None:
+    """Episodes without advantage need not be packed."""
+    backbone = Backbone(tiny_llama())
+    episodes = [evenly(episode, worth) for episode, worth in zip(group(), (1.0, 0.0, -0.5), strict=True)]
+    whole = run_step(backbone, [scored(backbone, pack_rated(episodes))])
+    expected = gradients(backbone)
+    part = scored(backbone, pack_rated([one for one in episodes if not one.silent]))
+    optimizer = torch.optim.SGD(backbone.model.parameters(), lr=0.0)
+    settings = StepConfig(max_grad_norm=1e9)
+    silent_terms = sum(one.loss_terms for one in episodes if one.silent)
+    result = train_step(
+        backbone, [part], optimizer, loss=LossConfig(), step=settings, silent_terms=silent_terms
+    )
+    assert result.loss == pytest.approx(whole.loss, abs=1e-12)
+    for name, gradient in gradients(backbone).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_imitation_is_the_mean_negative_log_likelihood_and_lowers_it() -> None:
+    """Nobody has recorded log-probabilities of a script, and none are needed."""
+    backbone = Backbone(tiny_qwen35(dtype=torch.float32))
+    packed = replace(pack([group()]), advantages_N=np.ones(pack([group()]).loss_terms))
+    assert np.isnan(packed.sampled_log_probabilities_N).all()
+    with torch.no_grad():
+        expected = -pack_log_probabilities(backbone, packed, step=StepConfig()).mean().item()
+    optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=3e-4, weight_decay=0.0)
+    imitate = LossConfig(name="likelihood")
+    results = [train_step(backbone, [packed], optimizer, loss=imitate, step=StepConfig()) for _ in range(3)]
+    assert results[0].loss == pytest.approx(expected, rel=1e-6)
+    assert results[0].favoured_log_probability == pytest.approx(-expected, rel=1e-6)
+    assert results[0].updated and results[2].loss < results[1].loss < results[0].loss
+
+
+def test_the_largest_log_ratio_is_reported() -> None:
+    backbone = Backbone(tiny_llama())
+    packed = scored(backbone, pack([group()]))
+    assert run_step(backbone, [packed]).log_ratio_max == pytest.approx(0, abs=1e-12)
+    packed.sampled_log_probabilities_N[3] += 0.25
+    assert run_step(backbone, [packed]).log_ratio_max == pytest.approx(0.25)
 
 
 def test_cutting_episodes_into_packs_changes_no_gradient() -> None:

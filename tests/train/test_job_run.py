@@ -1,0 +1,191 @@
+"""A whole job from random weights within a minute on one core, and one that is killed at random moments.
+
+Catches: a stage that does not learn; rollouts whose log-probabilities are not the trainer's; an evaluation, table,
+curve or policy that is not written; a save that is kept although it is neither best nor newest; an optimizer that is
+carried from one stage into the next; a run that is not the same after a kill (optimizer of the wrong stage, steps
+trained twice, journal lines lost or doubled, other rollouts).
+"""
+
+import json
+import multiprocessing
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_policy
+import torch
+from safetensors.torch import load_file
+from toy_tasks import ToyTasks
+
+from octopus import cli
+from octopus.core.errors import ConfigError, OctopusError
+from octopus.train.config import OptimizerConfig
+from octopus.train.job import Job
+from octopus.train.job_config import (
+    EvaluationConfig,
+    GrpoConfig,
+    ImitationConfig,
+    JobConfig,
+    JobRunConfig,
+    PackingConfig,
+    RolloutConfig,
+    TaskConfig,
+)
+from octopus.train.journal import read_journal
+from octopus.train.policy import load_policy
+from octopus.train.report import final_table
+
+
+def config(folder: Path, *, imitation: int, grpo: int, rate: float = 1e-2, **run: Any) -> JobConfig:
+    return JobConfig(
+        kind="job",
+        run=JobRunConfig(folder=str(folder), save_every_steps=3, **run),
+        task=TaskConfig(parts=(1, 2)),
+        rollout=RolloutConfig(turn_tokens=16, turns=4, pages=1024, state_slots=512, episodes=24),
+        imitation=ImitationConfig(steps=imitation, episodes=8, optimizer=OptimizerConfig(learning_rate=rate)),
+        grpo=GrpoConfig(
+            steps=grpo, questions=4, rollouts=6, updates=2, optimizer=OptimizerConfig(learning_rate=3e-4)
+        ),
+        evaluation=EvaluationConfig(every_steps=2, validation_questions=12, test_questions=16),
+        packing=PackingConfig(budget_tokens=1_000),
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder of a finished job that began with random weights, and its lines of progress."""
+    folder = tmp_path_factory.mktemp("job") / "run"
+    settings = config(folder, imitation=50, grpo=4)
+    lines: list[str] = []
+    model, codec = tiny_policy.model(), tiny_policy.codec()
+    Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lines.append).run()
+    return folder, lines
+
+
+def test_every_stage_learns(done: tuple[Path, list[str]]) -> None:
+    metrics = read_journal(done[0] / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == list(range(1, 55))
+    imitation = [line["loss"] for line in metrics if line["stage"] == "imitation"]
+    assert imitation[0] > 7 and imitation[-1] < 1  # the first is that of guessing among 2,048 tokens
+    grpo = [line for line in metrics if line["stage"] == "grpo"]
+    assert all(line["updated"] and line["grad_norm"] > 0 for line in grpo)
+    assert any(0 < line["reward"] < 1 for line in grpo)
+    assert any(line["branch_term"] for line in grpo)
+    assert all(line["primitives"]["read_thread"] > 0 for line in grpo)
+    assert all(line["pages_copied"] > line["pages_held"] > 0 for line in grpo)
+
+
+def test_each_stage_begins_with_an_optimizer_of_its_own(done: tuple[Path, list[str]]) -> None:
+    state = torch.load(done[0] / "step-000054" / "trainer.pt", weights_only=True)["optimizer"]
+    assert state["param_groups"][0]["lr"] == 3e-4
+    assert {entry["step"].item() for entry in state["state"].values()} == {4 * 2}
+
+
+def test_rollouts_have_the_log_probabilities_of_the_trainer(done: tuple[Path, list[str]]) -> None:
+    grpo = [line for line in read_journal(done[0] / "metrics.jsonl") if line["stage"] == "grpo"]
+    assert max(line["log_ratio_max"] for line in grpo) < 1e-5
+
+
+def test_evaluations_frame_the_run_and_the_best_save_is_kept(done: tuple[Path, list[str]]) -> None:
+    folder, lines = done
+    evaluations = read_journal(folder / "evaluations.jsonl")
+    assert [(line["name"], line["step"]) for line in evaluations] == [
+        ("before", 50), ("validation", 50), ("validation", 52), ("validation", 54), ("after", 55),
+    ]  # fmt: skip
+    scores = {line["step"]: sum(line["correct"]) for line in evaluations if line["name"] == "validation"}
+    best = max(scores, key=lambda step: (scores[step], step))
+    assert evaluations[-1]["weights_step"] == best
+    assert {path.name for path in folder.glob("step-*")} == {f"step-{best:06d}", "step-000054"}
+    assert any(line.startswith("grpo 4/4   reward 0.") and line.endswith(" s, 0 s left") for line in lines)
+    model, codec = load_policy(folder / "best", dtype=torch.float32, device="cpu")
+    assert codec.tokenizer.to_str() == tiny_policy.codec().tokenizer.to_str()
+    saved = load_file(folder / f"step-{best:06d}" / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in saved.items())
+
+
+def test_episodes_trace_and_curve_are_written(done: tuple[Path, list[str]]) -> None:
+    folder, _ = done
+    episodes = read_journal(folder / "episodes.jsonl")
+    assert len(episodes) == 50 * 8 + 4 * 24
+    assert all(len(token) == 4 for episode in episodes for token in episode["sampled"])
+    header, *events = map(json.loads, (folder / "trace.jsonl").read_text().splitlines())
+    assert header["events"] == len(events) > 0
+    assert (folder / "reward.svg").read_text().count("<circle") == 3
+
+
+def test_the_table_is_printed_again(done: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, lines = done
+    assert cli.main(["report", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(final_table(folder))
+    assert final_table(folder) in lines[-1]
+    for words in ("exact match, greedy, 16 test questions", "2 parts (8)", "packing ratio", "KV pages", "speed: "):
+        assert words in printed
+
+
+def figures(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of a journal without what a clock said."""
+    return [
+        {key: value for key, value in line.items() if not key.endswith("_seconds")}
+        for line in read_journal(folder / name)
+    ]
+
+
+def test_a_killed_run_ends_like_one_that_was_not(done: tuple[Path, list[str]], tmp_path: Path) -> None:
+    def run(folder: Path, *, resume: bool = False) -> str:
+        settings = config(folder, imitation=2, grpo=4, rate=1e-4, resume=resume)
+        model, codec = load_policy(done[0] / "best", dtype=torch.float32, device="cpu")
+        return Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lambda _: None).run()
+
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    started = time.monotonic()
+    table = run(straight)
+    whole_s = time.monotonic() - started
+    rewards = [line["reward"] for line in read_journal(straight / "metrics.jsonl") if line["stage"] == "grpo"]
+    assert any(0 < reward < 1 for reward in rewards)  # there is something to be different
+    moments = [random.uniform(0.3, 1) for _ in range(2)]  # another one each time: every moment must do
+    for moment in moments:
+        child = multiprocessing.get_context("fork").Process(target=run, args=(killed,), kwargs={"resume": True})
+        child.start()
+        child.join(moment * whole_s)
+        child.kill()
+        child.join()
+    assert run(killed, resume=True) == table, f"killed after {moments} of {whole_s} s"
+    for name in ("metrics.jsonl", "episodes.jsonl", "evaluations.jsonl"):
+        assert figures(killed, name) == figures(straight, name), f"killed after {moments} of {whole_s} s"
+    first, second = (load_file(folder / "best" / "model.safetensors") for folder in (straight, killed))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_that_made_it_worse_leaves_what_it_began_with(done: tuple[Path, list[str]], tmp_path: Path) -> None:
+    settings = config(tmp_path / "run", imitation=0, grpo=1)
+    ruinous = replace(settings.grpo, questions=2, optimizer=OptimizerConfig(learning_rate=1.0))
+    settings = replace(settings, grpo=ruinous)
+    model, codec = load_policy(done[0] / "best", dtype=torch.float32, device="cpu")
+    begun = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lambda _: None).run()
+    evaluations = read_journal(tmp_path / "run" / "evaluations.jsonl")
+    before, first, last, after = (sum(line["correct"]) for line in evaluations)
+    assert last < first and after == before
+    assert evaluations[-1]["weights_step"] == 0
+    kept = load_file(tmp_path / "run" / "best" / "model.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in begun.items())
+
+
+def test_a_used_folder_and_another_configuration_are_refused(done: tuple[Path, list[str]]) -> None:
+    folder, _ = done
+    before = sorted(path.name for path in folder.iterdir())
+
+    def start(settings: JobConfig) -> None:
+        model, codec = tiny_policy.model(), tiny_policy.codec()
+        Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lambda _: None)
+
+    with pytest.raises(OctopusError, match=r"holds saves up to step-000054; set run\.resume=true to go on"):
+        start(config(folder, imitation=50, grpo=4))
+    with pytest.raises(ConfigError, match="holds saves of another configuration"):
+        start(config(folder, imitation=49, grpo=4, resume=True))
+    assert sorted(path.name for path in folder.iterdir()) == before
