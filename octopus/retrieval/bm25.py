@@ -17,7 +17,7 @@ import numpy as np
 from octopus.retrieval.analysis import terms
 from octopus.retrieval.corpus import Corpus, Document
 from octopus.retrieval.errors import BadSearch
-from octopus.retrieval.library import bm25s
+from octopus.retrieval.without_jax import bm25s
 from octopus.retrieval.retriever import (
     DOCUMENTS,
     INDEX,
