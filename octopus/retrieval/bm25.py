@@ -17,7 +17,6 @@ import numpy as np
 from octopus.retrieval.analysis import terms
 from octopus.retrieval.corpus import Corpus, Document
 from octopus.retrieval.errors import BadSearch
-from octopus.retrieval.without_jax import bm25s
 from octopus.retrieval.retriever import (
     DOCUMENTS,
     INDEX,
@@ -29,6 +28,7 @@ from octopus.retrieval.retriever import (
     searchable,
     write_manifest,
 )
+from octopus.retrieval.without_jax import bm25s
 
 KIND = "bm25"
 
