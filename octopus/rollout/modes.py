@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from octopus.core.errors import InvariantViolation
 from octopus.core.graph import Graph
 from octopus.core.thread import Thread
 from octopus.rollout.agents import Agent
@@ -62,11 +63,11 @@ class Single:
 
     def fork(self, graph: Graph, parent: Thread, count: int, prompt: Sequence[int]) -> list[Thread]:
         """Never called: there is no such action."""
-        raise NotImplementedError("an agent of mode single forks nobody")
+        raise InvariantViolation("an agent of mode single forks nobody")
 
     def show(self, graph: Graph, reader: Thread, source: Agent) -> None:
         """Never called: there is no other agent."""
-        raise NotImplementedError("an agent of mode single reads nobody")
+        raise InvariantViolation("an agent of mode single reads nobody")
 
 
 class Text:

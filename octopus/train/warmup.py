@@ -17,14 +17,15 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 from octopus.models.backbone import Backbone
 from octopus.rollout.codec import Codec, Control
 from octopus.train import saves
-from octopus.train.config import StepConfig
+from octopus.train.config import LossConfig, StepConfig
 from octopus.train.journal import Journal
 from octopus.train.packing import Pack
-from octopus.train.step import pack_log_probabilities
+from octopus.train.step import StepResult, train_step
 from octopus.train.warmup_config import ScheduleConfig, ShapeConfig, WarmupConfig
 from octopus.train.warmup_data import held_out_pack, packs_ahead
 
 Report = Callable[[str], None]
+LIKELIHOOD = LossConfig(name="likelihood")
 HELD_OUT = 200
 TAUGHT = (Control.FORK, Control.SEARCH, Control.COMMIT, Control.ANSWER)
 
@@ -99,13 +100,13 @@ class Warmup:
             self.config.data, self.codec_path, seed=self.config.seed, steps=steps, workers=workers
         ) as packs:
             for pack in packs:
-                loss = self._train(pack)
+                result = self._train(pack)
                 self.step += 1
                 tokens += pack.plan.length
                 late = time.perf_counter() - started > seconds
                 if self.step % schedule.check_every_steps == 0 or self.step == schedule.steps or late:
                     rate = tokens / (time.perf_counter() - started)
-                    figures = self._check(loss.item(), rate)
+                    figures = self._check(result.loss, rate)
                     journal.write(self.step, figures)
                     if min(figures[control.name.lower()] for control in TAUGHT) > schedule.stop_share:
                         return True
@@ -113,15 +114,10 @@ class Warmup:
                     return False
         return True
 
-    def _train(self, pack: Pack) -> torch.Tensor:
+    def _train(self, pack: Pack) -> StepResult:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config.schedule, self.step)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = -pack_log_probabilities(self.backbone, pack, step=self._step_config).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.schedule.max_grad_norm)
-        self.optimizer.step()
-        return loss.detach()
+        return train_step(self.backbone, [pack], self.optimizer, loss=LIKELIHOOD, step=self._step_config)
 
     def _check(self, loss: float, tokens_per_s: float) -> dict[str, float]:
         """Saves, and scores whole turns on held-out documents: those of which every token would be the greedy one."""
