@@ -92,10 +92,16 @@ def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path: Path) -> None:
 def test_the_rule_stops_at_the_first_check_that_is_good_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: a mean over kinds of turns instead of the worst, and going on after the rule has said stop."""
-    checks = iter([{"fork": 1.0, "search": 0.4, "commit": 1.0, "answer": 1.0}, dict.fromkeys(
-        ("fork", "search", "commit", "answer"), 0.51)])  # fmt: skip
+    """Catches: a mean over kinds of turns instead of the worst, and going on after the rule has said stop.
+
+    Also when it is run again.
+    """
+    good = dict.fromkeys(("fork", "search", "commit", "answer"), 0.51)
+    checks = iter([{"fork": 1.0, "search": 0.4, "commit": 1.0, "answer": 1.0}, good, good])
     monkeypatch.setattr(warmup, "turn_accuracy", lambda *_: next(checks))
     run, _ = start(tmp_path, small(check_every_steps=1, stop_share=0.5))
     assert run.run(workers=0)
     assert run.step == 2
+    again, _ = start(tmp_path, small(check_every_steps=1, stop_share=0.5))
+    assert again.run(workers=0)
+    assert again.step == 2
