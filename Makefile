@@ -9,10 +9,16 @@ INSTALLED := .venv/.installed
 # $(call timed,NAME,COMMAND): run a command and print how long it took.
 timed = @echo "== $(1)"; start=$$SECONDS; $(2); echo "== $(1): $$((SECONDS - start)) s"
 
-.PHONY: demo test lint full warmup clean
+.PHONY: demo spine test lint full warmup clean
 
+# The whole job on the shipped policy: evaluation, GRPO with real rollouts, evaluation. The run folder stays.
 demo: $(INSTALLED)
-	$(call timed,demo,$(BIN)/python examples/demo.py)
+	@rm -rf runs/demo
+	$(call timed,demo,$(BIN)/octopus train examples/job.toml --set run.folder=runs/demo)
+
+# The primitives on SmolLM2-135M with real weights, and packed training on scripted episodes.
+spine: $(INSTALLED)
+	$(call timed,spine,$(BIN)/python examples/spine.py)
 
 test: lint
 	$(call timed,tests,$(BIN)/pytest -n 2)
@@ -21,8 +27,10 @@ lint: $(INSTALLED)
 	$(call timed,ruff,$(BIN)/ruff check .)
 	$(call timed,mypy,$(BIN)/mypy)
 
+# Every test, then the job on 1,000 held-out questions, three seeds and its baselines.
 full: lint
 	$(call timed,all tests,$(BIN)/pytest -n 2 -m "slow or not slow")
+	$(call timed,job,$(BIN)/python benchmarks/job.py --folder runs/full --json runs/full/results.jsonl)
 
 # The shipped model, on one GPU; may be stopped and run again.
 warmup: $(INSTALLED)

@@ -42,14 +42,25 @@ def _parser() -> argparse.ArgumentParser:
         help="override one value; may be repeated",
     )
     train.add_argument("--resume", action="store_true", help="go on from the newest save in the run's folder")
-    train.add_argument("--dry-run", action="store_true", help="check the configuration, print all of it, and stop")
+    train.add_argument(
+        "--dry-run", action="store_true", help="check the configuration, print all of it, and stop"
+    )
     evaluate = commands.add_parser("eval", help="how many questions a policy answers exactly right")
     evaluate.set_defaults(run=_evaluate)
-    evaluate.add_argument("model", metavar="MODEL", help="folder of a policy or of a finished job, or `shipped`")
-    evaluate.add_argument("--questions", type=_count, default=200, metavar="N", help="how many (default: 200)")
+    evaluate.add_argument(
+        "model", metavar="MODEL", help="folder of a policy or of a finished job, or `shipped`"
+    )
+    evaluate.add_argument(
+        "--questions", type=_count, default=200, metavar="N", help="how many (default: 200)"
+    )
     evaluate.add_argument("--mode", choices=("octopus", "text", "single"), default="octopus")
     evaluate.add_argument("--split", choices=("train", "validation", "test"), default="test")
-    evaluate.add_argument("--parts", type=_counts, default=(1, 2, 3, 4), metavar="1,2", help="numbers of parts")
+    evaluate.add_argument(
+        "--parts", type=_counts, default=(1, 2, 3, 4), metavar="1,2", help="numbers of parts"
+    )
+    evaluate.add_argument(
+        "--lost", type=_share, default=0.25, help="share of searches that fail (default: 0.25)"
+    )
     evaluate.add_argument("--seed", type=int, default=0, help="of the questions")
     evaluate.add_argument("--device", default="cpu")
     report = commands.add_parser("report", help="print the final table of a job again")
@@ -88,6 +99,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         mode=options.mode,
         split=options.split,
         parts=options.parts,
+        lost=options.lost,
         seed=options.seed,
         device=options.device,
     )
@@ -105,6 +117,16 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number at least 1, came {text!r}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, came {text!r}")
+    return share
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 from octopus.rollout.codec import Codec, Control
@@ -66,6 +66,9 @@ class DescribedObjects:
         retriever: What `search` asks.
         results: Number of documents that a search shows, one a line: `name : first words`.
         words: Number of first words of a document that are shown.
+        lost: Share of searches whose results are lost on the way, as those of a busy service are: nothing is shown.
+            Whether a search is one of them hangs on the question, the thread's turn and the words, so the rollouts of a
+            task share their luck, and whoever asks again may have more of it.
         limits: Limits of `search`.
     """
 
@@ -73,6 +76,7 @@ class DescribedObjects:
     retriever: Retriever
     results: int = 1
     words: int = 24
+    lost: float = 0.0
     limits: ToolLimits = field(default_factory=ToolLimits)
 
     @property
@@ -89,17 +93,24 @@ class DescribedObjects:
 
     def tools(self, turn: int) -> Mapping[str, Tool]:
         """`search`, in every turn."""
-        return self._tools
 
-    @cached_property
-    def _tools(self) -> Mapping[str, Tool]:
-        return {"search": Tool(self.search, limits=self.limits)}
+        def search(query: str) -> ToolOutput:
+            return ToolOutput(text="") if self._loses(turn, query) else self.search(query)
+
+        return {"search": Tool(search, limits=self.limits)}
+
+    def _loses(self, turn: int, query: str) -> bool:
+        key = blake2b(repr((self.question.id, turn, query)).encode(), digest_size=4).digest()
+        return int.from_bytes(key) < self.lost * 2**32
 
     def search(self, query: str) -> ToolOutput:
         """The names and first words of the documents that fit the query best."""
         hits = self.retriever.search(query, self.results)
         documents = [self.retriever.get_document(hit.document_id) for hit in hits]
-        lines = [f"{document.name}{NAME_END}{' '.join(document.text.split()[: self.words])}" for document in documents]
+        lines = [
+            f"{document.name}{NAME_END}{' '.join(document.text.split()[: self.words])}"
+            for document in documents
+        ]
         return ToolOutput(text="\n".join(lines), documents=tuple(hit.document_id for hit in hits))
 
     def score(self, answer: str, *, lost: Collection[int] = ()) -> float:

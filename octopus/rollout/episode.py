@@ -37,11 +37,13 @@ class Branch:
 
     Attributes:
         thread: Its id, which is the writer of its segments.
+        place: Its place in the episode: (0, 2) is the third child of the root, which is (0,).
         documents: The ids of the documents that results showed to it, each once, in order.
         committed: The text that it committed, None if it ended without.
     """
 
     thread: int
+    place: tuple[int, ...]
     documents: tuple[str, ...]
     committed: str | None
 

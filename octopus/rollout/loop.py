@@ -107,7 +107,7 @@ class Rollouts:
         graph = self._engine.graph
         if group.prompt is None:
             group.prompt = graph.thread()
-            graph.append(group.prompt, group.task.environment.prompt(self._codec))
+            graph.append(group.prompt, [*group.task.environment.prompt(self._codec), *self._mode.opening])
         if len(group.task.seeds) == 1:
             root, group.prompt = group.prompt, None
             return root

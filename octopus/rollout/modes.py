@@ -17,6 +17,8 @@ A fork in `octopus`, in full; what stands in brackets is sampled, all else is gi
     child 1  <|child|> 1 <|end|> [<|search|> words <|end|>] <|result|> ann : text <|end|> [<|commit|> ann <|end|>]
     child 2  <|child|> 2 <|end|> [<|search|> words <|end|>] <|result|> bob : text <|end|> [<|commit|> bob <|end|>]
 
+In `single` mode `<|child|> <|end|>` follows the prompt: a policy plays all three, and must know that it is alone.
+
 `(ann)` is a mount. The token after one is always given, since nothing has seen the mount before it. A child that failed
 leaves `<|error|>` in place of its mount and `<|result|>`. In `text` mode the line of the root reads `ann <|result|>`
 with the very token ids that the child sampled.
@@ -41,6 +43,8 @@ class Mode(Protocol):
     """How agents come to be, and how they learn from each other."""
 
     name: str
+    opening: tuple[Control, ...]
+    """What every episode is given after its prompt."""
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """What the agent may do."""
@@ -56,6 +60,7 @@ class Single:
     """One growing context."""
 
     name = "single"
+    opening = (Control.CHILD, Control.END)
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """Tools and the answer."""
@@ -74,6 +79,7 @@ class Text:
     """Threads that exchange text."""
 
     name = "text"
+    opening = ()
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""
@@ -95,6 +101,7 @@ class Octopus:
     """Threads that exchange KV."""
 
     name = "octopus"
+    opening = ()
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""

@@ -150,4 +150,4 @@ def _sampled(agent: Agent) -> list[SampledToken]:
 
 def _branch(play: Play, agent: Agent) -> Branch:
     committed = None if agent.committed is None else play.codec.decode_text(agent.committed).strip()
-    return Branch(thread=agent.thread.id, documents=agent.documents, committed=committed)
+    return Branch(thread=agent.thread.id, place=agent.path, documents=agent.documents, committed=committed)

@@ -2,13 +2,15 @@
 
 The script of each mode searches with the words of a part, takes the name from what the search showed, and answers with
 the names in order. It reads what a model would read and no more: where the search shows the wrong object, it answers
-wrongly. It goes through the same play, codec and environment as a model does, on a graph that only records, so its
-episodes hold exactly the tokens, positions and mounts of the loop.
+wrongly. Where the search shows nothing, it asks again if it is patient, and gives the part up if it is not.
+
+It goes through the same play, codec and environment as a model does, on a graph that only records, so its episodes hold
+exactly the tokens, positions and mounts of the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from octopus.core.graph import Graph
 from octopus.rollout.agents import Agent, AgentLimits, State
@@ -18,11 +20,17 @@ from octopus.rollout.modes import MODES
 from octopus.rollout.play import Play
 from octopus.rollout.records import RolloutRecord, record_of
 
-Script = Callable[[Codec, DescribedObjects, Play, Agent], list[int]]
-"""The tokens of the turn that an agent is about to take, `<|end|>` included."""
+UNKNOWN = "unknown"
+"""In place of a name that was given up."""
+
+Script = Callable[[Codec, Sequence[str], Play, Agent, bool], list[int]]
+"""The tokens of the turn that an agent is about to take, `<|end|>` included. Given are the parts of the question, and
+last whether the script is patient."""
 
 
-def play_script(name: str, environment: DescribedObjects, codec: Codec, mode: str) -> RolloutRecord:
+def play_script(
+    name: str, environment: DescribedObjects, codec: Codec, mode: str, *, patient: bool = True
+) -> RolloutRecord:
     """One episode, as the script of a mode plays it. Every sampled token is live, without a log-probability.
 
     Args:
@@ -30,16 +38,18 @@ def play_script(name: str, environment: DescribedObjects, codec: Codec, mode: st
         environment: The question.
         codec: How texts are tokens.
         mode: A key of `MODES`.
+        patient: Whether it searches again where a search showed nothing.
     """
+    parts = environment.question.parts
     graph = Graph()
     root = graph.thread()
-    graph.append(root, environment.prompt(codec))
+    graph.append(root, [*environment.prompt(codec), *MODES[mode].opening])
     # A script's turns are as long as its task makes them; what ends an episode early is a policy's lot alone.
     limits = AgentLimits(turn_tokens=1 << 20, thread_tokens=1 << 20, turns=1 << 20, fan_out=1 << 20)
     play = Play(graph, root, environment=environment, codec=codec, mode=MODES[mode], limits=limits)
     while play.outcome is None:
         for agent in list(play.those(State.READY)):
-            for token in SCRIPTS[mode](codec, environment, play, agent):
+            for token in SCRIPTS[mode](codec, parts, play, agent, patient):
                 play.take(agent, token, None)
         for agent in list(play.those(State.CALLING)):
             if agent.request is not None:
@@ -50,24 +60,30 @@ def play_script(name: str, environment: DescribedObjects, codec: Codec, mode: st
     return record_of(play, name)
 
 
-def single(codec: Codec, environment: DescribedObjects, play: Play, agent: Agent) -> list[int]:
+def single(codec: Codec, parts: Sequence[str], play: Play, agent: Agent, patient: bool) -> list[int]:
     """Searches for one part after the other, then answers."""
-    parts = environment.question.parts
-    if len(agent.results) < len(parts):
-        return search(codec, parts[len(agent.results)])
-    return answer([codec.encode_text(shown_name(result)) for result in agent.results], codec)
+    names = learned(agent, patient)
+    if len(names) < len(parts):
+        return search(codec, parts[len(names)])
+    return answer([codec.encode_text(name) for name in names], codec)
 
 
-def forking(codec: Codec, environment: DescribedObjects, play: Play, agent: Agent) -> list[int]:
+def forking(codec: Codec, parts: Sequence[str], play: Play, agent: Agent, patient: bool) -> list[int]:
     """Forks a child for each part; each searches and commits the name it saw; then answers."""
-    parts = environment.question.parts
     if agent.parent is not None:
-        if not agent.results:
+        names = learned(agent, patient)
+        if not names:
             return search(codec, parts[agent.index - 1])
-        return framed(Control.COMMIT, codec.encode_text(shown_name(agent.results[-1])))
+        return framed(Control.COMMIT, codec.encode_text(names[-1]))
     if len(play.agents) == 1:
         return framed(Control.FORK, codec.encode_text(str(len(parts))))
     return answer([list(child.committed or ()) for child in play.agents[1:]], codec)
+
+
+def learned(agent: Agent, patient: bool) -> list[str]:
+    """The names that the agent takes from what its searches showed; `UNKNOWN` for what it gives up."""
+    names = map(shown_name, agent.results)
+    return [name or UNKNOWN for name in names if name or not patient]
 
 
 def search(codec: Codec, part: str) -> list[int]:

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 
 from octopus.core.errors import ConfigError
 from octopus.rollout.script import Script
-from octopus.train.schema import above, at_least, below, lines, parse
+from octopus.train.schema import above, at_least, at_most, below, lines, parse
 
 Count = Annotated[int, at_least(1)]
 Index = Annotated[int, at_least(0)]
 Positive = Annotated[float, above(0.0)]
 NonNegative = Annotated[float, at_least(0.0)]
+Share = Annotated[float, at_least(0.0), at_most(1.0)]
 Fraction = Annotated[float, at_least(0.0), below(1.0)]
 
 

@@ -8,12 +8,16 @@ and free: no model is run. It does not say what the others would have done inste
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from octopus.core.cursor import Cursor
 from octopus.core.segment import Segment
 from octopus.core.waits import WaitEdge
+
+Place = tuple[int, ...]
+"""Of a branch in its episode: (0, 2) is the third child of the root, which is (0,)."""
 
 Value = Callable[[frozenset[int]], float]
 """The reward that the episode's answer earns when it loses these parts."""
@@ -62,17 +66,26 @@ def left_out_terms(evidence: Evidence) -> tuple[float | None, ...]:
     )
 
 
-def centred(group: Sequence[Sequence[float | None]]) -> list[list[float]]:
-    """Centres the terms of a group by the mean over all its branches; an undefined term becomes 0, and no part of it.
+def centred(group: Sequence[Mapping[Place, float | None]]) -> list[dict[Place, float]]:
+    """Centres what branches added by the mean over the branches at the same place of the group's episodes.
 
-    Nothing is divided by a deviation: left-out rewards are mostly equal, and their deviation is then 0.
+    Such branches were given the same work, hard or easy. A place's mean is over all its defined terms; an undefined
+    term becomes 0, and so does one that has nothing to be compared with. Nothing is divided by a deviation: left-out
+    rewards are mostly equal, and their deviation is then 0.
 
     Args:
-        group: The terms of each episode of one task.
+        group: For each episode of one task, its branches' terms by place.
     """
-    defined = [term for terms in group for term in terms if term is not None]
-    mean = statistics.fmean(defined) if defined else 0.0
-    return [[0.0 if term is None else term - mean for term in terms] for terms in group]
+    at: defaultdict[Place, list[float]] = defaultdict(list)
+    for terms in group:
+        for place, term in terms.items():
+            if term is not None:
+                at[place].append(term)
+    means = {place: statistics.fmean(terms) for place, terms in at.items()}
+    return [
+        {place: 0.0 if term is None else term - means[place] for place, term in terms.items()}
+        for terms in group
+    ]
 
 
 def influences(
@@ -99,7 +112,9 @@ def influences(
             segment, length = place
             mounted = [Cursor(part.segment, part.stop) for mount in segment.mounts for part in mount.parts]
             awaited = [
-                edge.awaited for edge in waits if edge.waiter.segment is segment and edge.waiter.length < length
+                edge.awaited
+                for edge in waits
+                if edge.waiter.segment is segment and edge.waiter.length < length
             ]
             above = [] if segment.parent is None else [segment.parent]
             own = [index[segment.writer]] if segment.writer in index and length else []

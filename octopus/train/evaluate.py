@@ -27,6 +27,7 @@ class Evaluation:
         questions: Names of the tasks.
         parts: Number of parts of each question.
         correct: Whether its answer was exactly right.
+        rewards: What its answer earned, 0 to 1.
         outcomes: How many episodes ended in which way.
         seconds: Wall time.
     """
@@ -34,6 +35,7 @@ class Evaluation:
     questions: tuple[str, ...]
     parts: tuple[int, ...]
     correct: tuple[bool, ...]
+    rewards: tuple[float, ...]
     outcomes: dict[str, int]
     seconds: float
 
@@ -45,7 +47,9 @@ class Evaluation:
     def lines(self) -> Iterator[str]:
         """For people: exact match over all questions and by number of parts, and how the episodes ended."""
         for parts in (None, *sorted(set(self.parts))):
-            chosen = [right for own, right in zip(self.parts, self.correct, strict=True) if parts in (None, own)]
+            chosen = [
+                right for own, right in zip(self.parts, self.correct, strict=True) if parts in (None, own)
+            ]
             label = "all" if parts is None else f"{parts} part{'s' if parts > 1 else ''}"
             yield f"{label:<10}{sum(chosen) / len(chosen):8.3f}   {sum(chosen)} of {len(chosen)}"
         yield "episodes  " + ", ".join(f"{name} {count}" for name, count in self.outcomes.items())
@@ -57,6 +61,7 @@ class Evaluation:
             "questions": list(self.questions),
             "parts": list(self.parts),
             "correct": list(map(int, self.correct)),
+            "rewards": list(self.rewards),
             "outcomes": self.outcomes,
             "evaluation_seconds": self.seconds,
         }
@@ -75,6 +80,7 @@ def evaluate(greedy: Rollouts, tasks: Sequence[Task]) -> Evaluation:
         questions=tuple(task.name for task in tasks),
         parts=tuple(len(record.gold) for record in records),
         correct=tuple(record.correct for record in records),
+        rewards=tuple(record.episode.reward for record in records),
         outcomes=dict(sorted(Counter(record.outcome for record in records).items())),
         seconds=time.perf_counter() - started,
     )
@@ -87,6 +93,7 @@ def evaluate_policy(
     mode: Mode = "octopus",
     split: Split = "test",
     parts: Sequence[int] = (1, 2, 3, 4),
+    lost: float = 0.0,
     seed: int = 0,
     device: str = "cpu",
 ) -> Evaluation:
@@ -98,6 +105,7 @@ def evaluate_policy(
         mode: How they are played.
         split: Of the documents that are asked for.
         parts: Numbers of parts, in turn.
+        lost: Share of searches that show nothing.
         seed: Of the questions.
         device: Where the model runs, in float32.
 
@@ -108,4 +116,4 @@ def evaluate_policy(
     config = RolloutConfig(mode=mode)
     greedy = new_rollouts(new_engine(model, codec, config), codec, config, temperature=0.0)
     asked = questions(split, count, seed=seed, parts=parts)
-    return evaluate(greedy, held_out(asked, library_retriever()))
+    return evaluate(greedy, held_out(asked, library_retriever(), lost=lost))

@@ -18,6 +18,7 @@ from octopus.train.config import (
     NonNegative,
     OptimizerConfig,
     Positive,
+    Share,
     StepConfig,
     read_table,
 )
@@ -61,6 +62,8 @@ class TaskConfig:
 
     parts: tuple[Parts, ...] = (1, 2, 3, 4)
     """How many parts questions have, in equal shares."""
+    lost_searches: Share = 0.25
+    """Share of searches that show nothing; see `DescribedObjects`."""
     train_questions: Count = 2_000
     """How many of the train split are drawn before they come round again."""
 
@@ -94,6 +97,8 @@ class ImitationConfig:
     steps: Index = 0
     episodes: Count = 32
     """Scripted episodes a step."""
+    patient: Share = 0.35
+    """Share of them that search again where a search showed nothing; the others give the part up."""
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(learning_rate=1e-3))
 
 

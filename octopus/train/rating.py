@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from octopus.rollout.environment import Environment
 from octopus.rollout.records import RolloutRecord
 from octopus.train.advantages import group_advantages
-from octopus.train.credit import Evidence, centred, influences, left_out_terms
+from octopus.train.credit import Evidence, Place, centred, influences, left_out_terms
 from octopus.train.packing import RatedEpisode
 
 
@@ -35,7 +35,7 @@ def rate(
     """Rates the rollouts of one task.
 
     The orchestrator's tokens are paid the episode's group-relative advantage. A branch's tokens are paid that plus
-    `branch_weight` times what the branch added, centred over all branches of the group.
+    `branch_weight` times what the branch added, compared with the branches at its place in the group's other episodes.
 
     Args:
         environment: The task's.
@@ -48,12 +48,18 @@ def rate(
     advantages = group_advantages(rewards, divide_by_deviation=divide_by_deviation)
     terms = tuple(left_out_terms(evidence_of(environment, record)) for record in fair)
     rated = []
-    for record, advantage, added in zip(fair, advantages, centred(terms), strict=True):
-        branches = zip(record.episode.branches, added, strict=True)
-        worth = {branch.thread: advantage + branch_weight * extra for branch, extra in branches}
+    for record, advantage, added in zip(
+        fair, advantages, centred(list(map(_by_place, fair, terms))), strict=True
+    ):
+        branches = record.episode.branches
+        worth = {branch.thread: advantage + branch_weight * added[branch.place] for branch in branches}
         tokens = (worth.get(token.thread, advantage) for token in record.episode.sampled)
         rated.append(RatedEpisode(episode=record.episode, advantages=tuple(tokens)))
     return Rating(episodes=tuple(rated), terms=terms)
+
+
+def _by_place(record: RolloutRecord, terms: Sequence[float | None]) -> dict[Place, float | None]:
+    return {branch.place: term for branch, term in zip(record.episode.branches, terms, strict=True)}
 
 
 def evidence_of(environment: Environment, record: RolloutRecord) -> Evidence:

@@ -61,12 +61,19 @@ def speed(folder: Path) -> str:
 def _exact_match(before: Line, after: Line, seed: int) -> Iterator[str]:
     count = len(before["questions"])
     yield f"exact match, greedy, {count} test questions   before    after   difference [95 % interval, paired]"
-    for parts in (None, *sorted(set(before["parts"]))):
-        chosen = [i for i, own in enumerate(before["parts"]) if parts in (None, own)]
-        old, new = ([line["correct"][i] for i in chosen] for line in (before, after))
-        label = "all" if parts is None else f"{parts} part{'s' if parts > 1 else ''} ({len(chosen)})"
-        interval = paired_interval(old, new, seed=seed)
-        yield f"  {label:<42}{sum(old) / len(old):8.3f} {sum(new) / len(new):8.3f}   {interval}"
+    everything = range(count)
+    yield _compared("all", before, after, "correct", everything, seed)
+    for parts in sorted(set(before["parts"])):
+        chosen = [i for i, own in enumerate(before["parts"]) if own == parts]
+        label = f"{parts} part{'s' if parts > 1 else ''} ({len(chosen)})"
+        yield _compared(label, before, after, "correct", chosen, seed)
+    yield _compared("reward of all, half for parts of an answer", before, after, "rewards", everything, seed)
+
+
+def _compared(label: str, before: Line, after: Line, key: str, chosen: Sequence[int], seed: int) -> str:
+    old, new = ([line[key][i] for i in chosen] for line in (before, after))
+    interval = paired_interval(old, new, seed=seed)
+    return f"  {label:<42}{sum(old) / len(old):8.3f} {sum(new) / len(new):8.3f}   {interval}"
 
 
 def _validation(evaluations: Sequence[Line], best: int) -> Iterator[str]:

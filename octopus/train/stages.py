@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from random import Random
 from typing import Any, Protocol
 
 import torch
@@ -54,6 +55,7 @@ class Imitation:
 
     def __init__(self, config: JobConfig, *, backbone: Backbone, codec: Codec, tasks: Tasks) -> None:
         self.optimizer = config.imitation.optimizer
+        self._patient = config.imitation.patient
         self._config = config
         self._backbone = backbone
         self._codec = codec
@@ -63,8 +65,9 @@ class Imitation:
         """See `Stage`."""
         mode = self._config.rollout.mode
         records = tuple(
-            play_script(f"imitation-{number}/{environment.question.id}", environment, self._codec, mode)
+            play_script(name, environment, self._codec, mode, patient=Random(name).random() < self._patient)
             for environment in self._tasks.scripted(number)
+            for name in [f"imitation-{number}/{environment.question.id}"]
         )
         packs = imitation_packs(records, budget_tokens=self._config.packing.budget_tokens)
         result = train_step(
@@ -101,11 +104,18 @@ class Reinforcement:
             for task, group in zip(tasks, groups, strict=True)
         ]
         rated = [one for rating in ratings for one in rating.episodes]
-        packs = _packs([one for one in rated if not one.silent], budget_tokens=self._config.packing.budget_tokens)
+        packs = _packs(
+            [one for one in rated if not one.silent], budget_tokens=self._config.packing.budget_tokens
+        )
         silent_terms = sum(one.loss_terms for one in rated if one.silent)
         results = [
             train_step(
-                self._backbone, packs, optimizer, loss=grpo.loss, step=self._config.step, silent_terms=silent_terms
+                self._backbone,
+                packs,
+                optimizer,
+                loss=grpo.loss,
+                step=self._config.step,
+                silent_terms=silent_terms,
             )
             for _ in range(grpo.updates)
         ]

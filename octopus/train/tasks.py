@@ -37,6 +37,7 @@ class LibraryTasks:
     def __init__(self, config: JobConfig) -> None:
         self._config = config
         self._retriever = library_retriever()
+        self._lost = config.task.lost_searches
         seed, parts = config.run.seed, config.task.parts
         self._train = questions("train", config.task.train_questions, seed=seed, parts=parts)
         self._held_out: dict[Split, list[Task]] = {}
@@ -44,7 +45,8 @@ class LibraryTasks:
     def training(self, step: int) -> list[Task]:
         """See `Tasks`. The train questions are asked in turn."""
         environments = [
-            DescribedObjects(question=question, retriever=self._retriever) for question in self._train
+            DescribedObjects(question=question, retriever=self._retriever, lost=self._lost)
+            for question in self._train
         ]
         return group_tasks(environments, step, config=self._config)
 
@@ -58,7 +60,9 @@ class LibraryTasks:
         documents = fresh_corpus(FRESH_DOCUMENTS, seed=seed, windows=True)
         retriever = Bm25.build(Corpus(documents))
         asked = questions_about(documents, config.imitation.episodes, seed=seed, parts=config.task.parts)
-        return [DescribedObjects(question=question, retriever=retriever) for question in asked]
+        return [
+            DescribedObjects(question=question, retriever=retriever, lost=self._lost) for question in asked
+        ]
 
     def held_out(self, split: Split) -> list[Task]:
         """See `Tasks`."""
@@ -66,7 +70,7 @@ class LibraryTasks:
             evaluation = self._config.evaluation
             count = evaluation.validation_questions if split == "validation" else evaluation.test_questions
             asked = questions(split, count, seed=evaluation.seed, parts=self._config.task.parts)
-            self._held_out[split] = held_out(asked, self._retriever)
+            self._held_out[split] = held_out(asked, self._retriever, lost=self._lost)
         return self._held_out[split]
 
 
@@ -85,7 +89,8 @@ def group_tasks(environments: Sequence[DescribedObjects], step: int, *, config: 
             name=f"step-{step}/{environment.question.id}",
             environment=environment,
             seeds=tuple(
-                seed_of(config.run.seed, "rollout", number, rollout) for rollout in range(config.grpo.rollouts)
+                seed_of(config.run.seed, "rollout", number, rollout)
+                for rollout in range(config.grpo.rollouts)
             ),
         )
         for number in numbers
@@ -93,10 +98,12 @@ def group_tasks(environments: Sequence[DescribedObjects], step: int, *, config: 
     ]
 
 
-def held_out(asked: list[Question], retriever: Retriever) -> list[Task]:
-    """Questions as tasks, one rollout each."""
+def held_out(asked: list[Question], retriever: Retriever, *, lost: float = 0.0) -> list[Task]:
+    """Questions as tasks, one rollout each. `lost` as `DescribedObjects` has it."""
     return [
-        Task(name=question.id, environment=DescribedObjects(question=question, retriever=retriever))
+        Task(
+            name=question.id, environment=DescribedObjects(question=question, retriever=retriever, lost=lost)
+        )
         for question in asked
     ]
 

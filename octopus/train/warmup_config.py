@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from octopus.train.config import Count, Fraction, Index, NonNegative, Positive, read_table
-from octopus.train.schema import at_least, at_most, parse
-
-Share = Annotated[float, at_least(0.0), at_most(1.0)]
+from octopus.train.config import Count, Fraction, Index, NonNegative, Positive, Share, read_table
+from octopus.train.schema import parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +41,10 @@ class DataConfig:
     """Share of steps whose documents are random stretches of text, the others have whole texts."""
     parts: tuple[Count, ...] = (1, 1, 2, 3, 4)
     """How many parts questions have, in turn."""
+    lost_searches: Share = 0.0
+    """Share of searches that show nothing."""
+    patient: Share = 1.0
+    """Share of episodes that then search again; the others give the part up. Imitation copies the mixture."""
     single: Share = 0.1
     """Share of episodes that are played in mode `single`."""
     text: Share = 0.1

@@ -31,8 +31,8 @@ def warmup_pack(data: DataConfig, codec: Codec, *, seed: int, step: int) -> Pack
     for question in questions_about(documents, data.episodes, seed=key, parts=data.parts):
         draw = rng.random()
         mode = "single" if draw < data.single else "text" if draw < data.single + data.text else "octopus"
-        environment = DescribedObjects(question=question, retriever=retriever)
-        record = play_script(question.id, environment, codec, mode)
+        environment = DescribedObjects(question=question, retriever=retriever, lost=data.lost_searches)
+        record = play_script(question.id, environment, codec, mode, patient=rng.random() < data.patient)
         rated.append(evenly(record.episode, 1.0))
     return _light(pack_rated(rated))
 
@@ -61,7 +61,9 @@ def packs_ahead(
         codec = Codec.load(codec_path)
         yield (warmup_pack(data, codec, seed=seed, step=step) for step in steps)
         return
-    context = multiprocessing.get_context("spawn")  # A forked child of a process with a GPU context is unsafe.
+    context = multiprocessing.get_context(
+        "spawn"
+    )  # A forked child of a process with a GPU context is unsafe.
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(codec_path,)) as pool:
         yield _in_order(pool, data, seed, steps, ahead=2 * workers)
         pool.shutdown(wait=False, cancel_futures=True)

@@ -43,3 +43,18 @@ def test_the_prompt_numbers_the_parts() -> None:
     assert codec().decode(question().prompt(codec())) == (
         "<|question|><|part|>1 snow white<|part|>2 fire oven<|part|>3 quiet sky<|end|>"
     )
+
+
+def test_a_lost_search_shows_nothing_and_hangs_on_the_turn() -> None:
+    """Catches: a loss that asking again cannot mend, or that rollouts of a task do not share; a wrong share."""
+    always, never, sometimes = (question(lost=share) for share in (1.0, 0.0, 0.3))
+    found = ToolOutput(text="sea : blue sky over the quiet sea", documents=("c",))
+    assert always.tools(0)["search"].call_now("quiet sky").text == ""
+    assert always.tools(0)["search"].call_now("quiet sky").documents == ()
+    assert never.tools(0)["search"].call_now("quiet sky").text == found.text
+
+    def luck(words: str) -> list[bool]:
+        return [sometimes.tools(turn)["search"].call_now(words).text == "" for turn in range(300)]
+
+    assert luck("quiet sky") == luck("quiet sky") != luck("quiet sea")
+    assert sum(luck("quiet sky")) / 300 == pytest.approx(0.3, abs=0.08)

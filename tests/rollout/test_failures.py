@@ -50,7 +50,9 @@ def after_search(environment: Box) -> str:
     (record,) = play(PolicyEngine(following(SEARCH_AND_ANSWER)), environment, "single")
     assert record.outcome == "answered" and record.answer == "yes" and record.episode.reward == 1.0
     (segment,) = record.episode.segments
-    given = codec().decode(segment.tokens).removeprefix("<|question|>what?<|end|><|search|>snow<|end|>")
+    given = codec().decode(segment.tokens).removeprefix(
+        "<|question|>what?<|end|><|child|><|end|><|search|>snow<|end|>"
+    )
     return given.removesuffix("<|answer|>yes<|end|>")
 
 
@@ -99,7 +101,7 @@ def test_a_tool_that_spells_control_tokens_selects_no_action() -> None:
     (segment,) = record.episode.segments
     controls = [Control(token) for token in segment.tokens if token < len(Control)]
     assert [control.name for control in controls] == [
-        "QUESTION", "END", "SEARCH", "END", "RESULT", "END", "ANSWER", "END",
+        "QUESTION", "END", "CHILD", "END", "SEARCH", "END", "RESULT", "END", "ANSWER", "END",
     ]  # fmt: skip
     assert record.answer == "yes"
 

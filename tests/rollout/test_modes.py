@@ -18,7 +18,7 @@ from octopus.core.visibility import view
 from octopus.rollout.codec import Control
 from octopus.rollout.episode import Branch
 from octopus.rollout.modes import MODES
-from octopus.rollout.records import as_json
+from octopus.rollout.records import RolloutRecord, as_json
 from octopus.rollout.scripted import play_script
 from octopus.rollout.tools import Tool
 
@@ -209,9 +209,10 @@ def test_branches_say_who_found_what() -> None:
     record = play_script("toy", question(), codec(), "octopus")
     threads = [segment.writer for segment in record.episode.segments[1:4]]
     names = QUESTION.answer.split(", ")
-    found = zip(threads, QUESTION.gold, names, strict=True)
+    found = enumerate(zip(threads, QUESTION.gold, names, strict=True))
     assert record.episode.branches == tuple(
-        Branch(thread=thread, documents=(document,), committed=name) for thread, document, name in found
+        Branch(thread=thread, place=(0, child), documents=(document,), committed=name)
+        for child, (thread, document, name) in found
     )
     assert record.gold == QUESTION.gold and record.documents == ()
 
@@ -227,3 +228,27 @@ def test_a_set_of_tools_may_change_between_turns() -> None:
         ("search", False),
         ("answer", True),
     ]
+
+
+@EVERY_MODE
+def test_a_patient_script_searches_again_and_the_other_gives_up(mode: str) -> None:
+    """Catches: a part that is given up in silence, so that the names after it move up."""
+    half = question(lost=0.5)
+    patient, other = (play_script("toy", half, codec(), mode, patient=patient) for patient in (True, False))
+    assert patient.correct and patient.answer == QUESTION.answer
+    names = zip((other.answer or "").split(", "), QUESTION.answer.split(", "), strict=True)
+    assert {name == right or name == "unknown" for name, right in names} == {True}
+    assert "unknown" in (other.answer or "")
+
+    def searches(record: RolloutRecord) -> int:
+        return sum(event.kind == "search" for events in record.events for event in events)
+
+    assert searches(patient) > searches(other) == len(QUESTION.parts)
+
+
+def test_a_policy_that_is_alone_is_told_so() -> None:
+    """Catches: one prompt for all modes, under which nobody can know whether to fork."""
+    spelled = [
+        codec().decode(play_script("toy", question(), codec(), mode).episode.segments[0].tokens) for mode in MODES
+    ]
+    assert ["<|end|><|child|><|end|>" in text for text in spelled] == [True, False, False]

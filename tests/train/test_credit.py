@@ -101,11 +101,19 @@ def test_shapley_sums_to_what_the_branches_brought_and_bounds_the_terms(seed: in
         assert list(terms) == pytest.approx(values)  # branches that share nothing: both agree
 
 
-def test_terms_are_centred_over_all_branches_of_the_group_and_never_divided() -> None:
-    assert centred([(1.0, 0.0), (0.0, 0.0)]) == [[0.75, -0.25], [-0.25, -0.25]]
-    assert centred([(1.0, None), (0.0, 0.5, None)]) == [[0.5, 0.0], [-0.5, 0.0, 0.0]]
-    assert centred([(None,), ()]) == [[0.0], []]
-    assert centred([(0.3, 0.3)]) == [[0.0, 0.0]]
+def test_terms_are_centred_over_the_branches_at_the_same_place_and_never_divided() -> None:
+    """Catches a mean over all branches, under which whoever has the easy part is paid for it."""
+    first, second = (0, 0), (0, 1)
+    assert centred([{first: 1.0, second: 0.5}, {first: 0.5, second: 0.5}]) == [
+        {first: 0.25, second: 0.0},
+        {first: -0.25, second: 0.0},
+    ]
+    assert centred([{first: 1.0, second: None}, {first: 0.0, second: 0.5}]) == [
+        {first: 0.5, second: 0.0},
+        {first: -0.5, second: 0.0},
+    ]
+    assert centred([{first: None}, {}]) == [{first: 0.0}, {}]
+    assert centred([{first: 0.3, second: 0.9}]) == [{first: 0.0, second: 0.0}]
 
 
 def test_influence_follows_forks_and_reads_over_any_number_of_hops() -> None:

