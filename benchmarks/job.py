@@ -99,7 +99,7 @@ def configured(folder: Path, seed: int, count: int) -> JobConfig:
 
 def reinforce(config: JobConfig) -> tuple[Correct, Correct, float]:
     """Runs the job; returns the test results before and after, and the seconds that rollouts and training took."""
-    _say(run_job(config, report=_log(config)))
+    run_job(config, report=_log(config))
     folder = Path(config.run.folder)
     by_name = {line["name"]: line["correct"] for line in read_journal(folder / "evaluations.jsonl")}
     metrics = read_journal(folder / "metrics.jsonl")
