@@ -60,7 +60,7 @@ class Single:
     """One growing context."""
 
     name = "single"
-    opening = (Control.CHILD, Control.END)
+    opening: tuple[Control, ...] = (Control.CHILD, Control.END)
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """Tools and the answer."""
@@ -79,7 +79,7 @@ class Text:
     """Threads that exchange text."""
 
     name = "text"
-    opening = ()
+    opening: tuple[Control, ...] = ()
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""
@@ -101,7 +101,7 @@ class Octopus:
     """Threads that exchange KV."""
 
     name = "octopus"
-    opening = ()
+    opening: tuple[Control, ...] = ()
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""
