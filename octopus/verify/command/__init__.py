@@ -1,0 +1,1 @@
+"""The `octopus-verify` command."""

@@ -1,0 +1,126 @@
+"""How far two right computations may lie apart: measured, never typed.
+
+The noise of a dtype is what a trusted rerun in it loses against an exact one in float64. Where that rerun is itself the
+exact one, nothing is above it, but rounding errors grow with the unit roundoff (Higham, Accuracy and Stability of
+Numerical Algorithms, section 3.1), so its noise is that of float32 times the ratio of the two. A library that computes
+parts in float32 whatever the weights has a noise in float64 that is larger than that, and it is measured.
+
+Two clean results each carry such noise once, so they lie at most twice the noise apart; HEADROOM doubles that again.
+A fault that moves a result by VISIBLE times the noise is then always told from rounding: it leaves at least
+`VISIBLE - 2` times the noise between the faulty result and the trusted one, which is more than HEADROOM.
+
+Letters: N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+HEADROOM = 4.0
+VISIBLE = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """What one way of computing a row gives.
+
+    Attributes:
+        outputs_NV: Logits.
+        gradients: Of one loss, by name of the parameter.
+    """
+
+    outputs_NV: Tensor
+    gradients: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distance:
+    """Relative L2 errors: of the outputs, and of all gradients taken as one vector."""
+
+    outputs: float
+    gradients: float
+
+    def over(self, noise: Distance) -> float:
+        """How many times the noise this is, in outputs or gradients, whichever is more."""
+        return max(_ratio(self.outputs, noise.outputs), _ratio(self.gradients, noise.gradients))
+
+
+def measure(model: nn.Module, outputs_NV: Tensor, loss: Tensor) -> Measured:
+    """The outputs, and the gradients of a scalar loss of them; parameters that it does not reach have zeros."""
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return Measured(outputs_NV=outputs_NV.detach(), gradients=dict(zip(names, found, strict=True)))
+
+
+def distance(found: Measured, expected: Measured) -> Distance:
+    """How far `found` lies from `expected`, in float64.
+
+    Raises:
+        ValueError: the two have other parameters.
+    """
+    if found.gradients.keys() != expected.gradients.keys():
+        raise ValueError("the two were measured on models with other parameters")
+    return Distance(
+        outputs=relative_l2(found.outputs_NV, expected.outputs_NV),
+        gradients=relative_l2(
+            _flat(found.gradients, expected.gradients), _flat(expected.gradients, expected.gradients)
+        ),
+    )
+
+
+def _flat(gradients: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    return torch.cat([torch.zeros(0), *(gradients[name].flatten().double() for name in names)])
+
+
+def relative_l2(found: Tensor, expected: Tensor) -> float:
+    """L2 norm of the difference over that of `expected`; infinite where something is not finite or was to be zero."""
+    error, size = float((found.double() - expected.double()).norm()), float(expected.double().norm())
+    return 0.0 if error == 0.0 else _ratio(error, size)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Yardstick:
+    """A row computed in ways that are trusted. Each dtype is computed once.
+
+    Attributes:
+        rerun: Computes the row in a dtype from the same weights: each path alone, or token by token.
+        exact: Computes it in float64 throughout; None if `rerun` does that for float64.
+    """
+
+    rerun: Callable[[torch.dtype], Measured]
+    exact: Callable[[], Measured] | None = None
+    _kept: dict[torch.dtype | None, Measured] = field(default_factory=dict, repr=False)
+
+    def expected(self, dtype: torch.dtype) -> Measured:
+        """The row in a dtype."""
+        if dtype not in self._kept:
+            self._kept[dtype] = self.rerun(dtype)
+        return self._kept[dtype]
+
+    def noise(self, dtype: torch.dtype) -> Distance:
+        """The noise of a dtype."""
+        lost = distance(self.expected(dtype), self._exact())
+        if dtype != torch.float64:
+            return lost
+        ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+        narrow = distance(self.expected(torch.float32), self._exact())
+        return Distance(
+            outputs=max(lost.outputs, narrow.outputs * ratio),
+            gradients=max(lost.gradients, narrow.gradients * ratio),
+        )
+
+    def _exact(self) -> Measured:
+        if self.exact is None:
+            return self.expected(torch.float64)
+        if None not in self._kept:
+            self._kept[None] = self.exact()
+        return self._kept[None]
+
+
+def _ratio(error: float, size: float) -> float:
+    """`error / size`, infinite rather than undefined."""
+    return error / size if error < float("inf") and size > 0 else float("inf")

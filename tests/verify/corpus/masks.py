@@ -1,0 +1,222 @@
+"""Bugs of masks and their plumbing."""
+
+import numpy as np
+
+from corpus.case import Bug, additive, causal, changed, documents, tree
+from octopus.verify.inputs import Hints
+
+CHAIN = {"parents": np.arange(-1, 7)}
+TREE = [-1, 0, 1, 1, 3]
+PADDED = np.array([[0, 0, 1, 1, 1]])
+LEFT_PADDED = causal(5) & (PADDED[0] == 1)[None] | np.eye(5, dtype=bool)
+WINDOW = causal(8) & ~np.tri(8, k=-3, dtype=bool)
+BLOCKS = {"BLOCK_SIZE": [4, 4], "seq_lengths": [8, 8], "mask": causal(8), **CHAIN}
+ROOT_AND_FIRST = [[[0, 1], [0, 0]], [[0, 2], [0, 0]], [[0, 3], [0, 0]]]
+
+BUGS = (
+    Bug(
+        name="causal mask aligned top left",
+        reports=("pytorch #108108", "pytorch #103082", "ffpa-attn #300"),
+        code="OCT102",
+        shared={"parents": np.arange(-1, 4)},
+        wrong={"mask": np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]], dtype=bool)},
+        right={"mask": causal(5)[3:]},
+        hints=Hints(convention="keep"),
+    ),
+    Bug(
+        name="backward ignores causality",
+        reports=("triton #5660", "triton #7216"),
+        code="OCT103",
+        shared=CHAIN,
+        wrong={"mask": np.ones((8, 8), dtype=bool)},
+        right={"mask": causal(8)},
+    ),
+    Bug(
+        name="a row that sees nothing",
+        reports=("pytorch #41508", "pytorch #196170", "flashinfer #4051"),
+        code="OCT104",
+        shared={"parents": np.arange(-1, 4)},
+        wrong={"mask": changed(causal(5), (3,), value=False)},
+        right={"mask": causal(5)},
+    ),
+    Bug(
+        name="a window that hides a whole tile",
+        reports=("vllm #4405",),
+        code="OCT104",
+        shared=CHAIN,
+        wrong={"mask": additive(changed(WINDOW, (7,), value=False))},
+        right={"mask": additive(WINDOW)},
+        hints=Hints(window=3),
+    ),
+    Bug(
+        name="a window that is one too wide",
+        reports=(),
+        code="OCT116",
+        shared=CHAIN,
+        wrong={"mask": causal(8) & ~np.tri(8, k=-4, dtype=bool)},
+        right={"mask": WINDOW},
+        hints=Hints(window=3),
+    ),
+    Bug(
+        name="a window that is one too narrow",
+        reports=(),
+        code="OCT102",
+        shared=CHAIN,
+        wrong={"mask": causal(8) & ~np.tri(8, k=-2, dtype=bool)},
+        right={"mask": WINDOW},
+        hints=Hints(window=3),
+    ),
+    Bug(
+        name="NaN in an additive mask",
+        reports=("Wan2GP #1628",),
+        code="OCT106",
+        shared={"parents": np.arange(-1, 3)},
+        wrong={"mask": changed(additive(causal(4)), (1, 2), (0, 3), value=np.nan)},
+        right={"mask": additive(causal(4))},
+    ),
+    Bug(
+        name="the smallest number added twice",
+        reports=(),
+        code="OCT106",
+        shared={"parents": np.arange(-1, 3)},
+        wrong={"mask": changed(additive(causal(4), np.finfo(np.float16).min, np.float16), (0, 3), value=-np.inf)},
+        right={"mask": additive(causal(4), np.finfo(np.float16).min, np.float16)},
+    ),
+    Bug(
+        name="a bool mask added as numbers",
+        reports=(),
+        code="OCT106",
+        shared={"parents": np.arange(-1, 3)},
+        wrong={"mask": causal(4).astype(np.float32)},
+        right={"mask": additive(causal(4))},
+        hints=Hints(convention="additive"),
+    ),
+    Bug(
+        name="padding rows that real rows read",
+        reports=("transformers #46765", "vllm #936", "flash-attention #1745"),
+        code="OCT109",
+        shared={"attention_mask": PADDED, "parents": [-1, -1, -1, 2, 3]},
+        wrong={"mask": causal(5)},
+        right={"mask": LEFT_PADDED},
+    ),
+    Bug(
+        name="left padding that pollutes the sequence",
+        reports=("maxtext #5295",),
+        code="OCT109",
+        shared={"attention_mask": np.array([[0, 0, 0, 0, 1, 1, 1]]), "parents": [-1, -1, -1, -1, -1, 4, 5]},
+        wrong={"mask": causal(7)},
+        right={"mask": causal(7) & (np.arange(7) >= 4)[None] | np.eye(7, dtype=bool)},
+    ),
+    Bug(
+        name="NaN in the tail of the last page",
+        reports=("flash-attention #2374", "vllm #37442", "vllm #53856"),
+        code="OCT109",
+        shared={"attention_mask": np.array([[1, 0, 0, 0], [1, 1, 1, 0]]), "parents": [-1, 0, 1, 2]},
+        wrong={"mask": np.ones((2, 1, 4, 4), dtype=bool)},
+        right={"mask": np.tile(causal(4), (2, 1, 1, 1))},
+    ),
+    Bug(
+        name="a block mask made for another length",
+        reports=("attention-gym #34", "pytorch #141625", "pytorch #136232"),
+        code="OCT107",
+        shared=BLOCKS,
+        wrong={"kv_num_blocks": [[[1, 2, 3]]], "kv_indices": [[[[0, 1, 2], [0, 1, 2], [0, 1, 2]]]]},
+        right={"kv_num_blocks": [[[1, 2]]], "kv_indices": [[[[0, 1], [0, 1]]]]},
+    ),
+    Bug(
+        name="a partial block marked full",
+        reports=("pytorch #182593",),
+        code="OCT107",
+        shared=BLOCKS,
+        wrong={
+            "kv_num_blocks": [[[1, 0]]], "kv_indices": [[[[0, 1], [0, 1]]]],
+            "full_kv_num_blocks": [[[0, 2]]], "full_kv_indices": [[[[0, 1], [0, 1]]]],
+        },
+        right={
+            "kv_num_blocks": [[[1, 1]]], "kv_indices": [[[[0, 1], [1, 0]]]],
+            "full_kv_num_blocks": [[[0, 1]]], "full_kv_indices": [[[[0, 1], [0, 1]]]],
+        },
+    ),
+    Bug(
+        name="key blocks that are not listed",
+        reports=(),
+        code="OCT107",
+        shared=BLOCKS,
+        wrong={"kv_num_blocks": [[[1, 1]]], "kv_indices": [[[[0, 1], [1, 0]]]]},
+        right={"kv_num_blocks": [[[1, 2]]], "kv_indices": [[[[0, 1], [0, 1]]]]},
+    ),
+    Bug(
+        name="blocks read as a token mask",
+        reports=("bd3lms #23",),
+        code="OCT103",
+        shared=CHAIN,
+        wrong={"mask": np.kron(causal(2), np.ones((4, 4))).astype(bool)},
+        right={"mask": causal(8)},
+    ),
+    Bug(
+        name="a mask smaller than the keys",
+        reports=("flashinfer #5271", "flashinfer #3176"),
+        code="OCT001",
+        shared={"position_ids": np.arange(8), **CHAIN},
+        wrong={"mask": causal(6)},
+        right={"mask": causal(8)},
+    ),
+    Bug(
+        name="the mask of the plan before",
+        reports=("flashinfer #1028", "flashinfer #2690", "flashinfer #860"),
+        code="OCT101",
+        shared={"parents": TREE},
+        wrong={"mask": causal(5)},
+        right={"mask": tree(TREE)},
+    ),
+    Bug(
+        name="a padded mask read as ragged",
+        reports=("text-generation-inference #3324", "flashinfer #2201"),
+        code="OCT102",
+        shared={"parents": [-1, 0, 1, 1, 3]},
+        wrong={"mask": np.resize(np.pad(tree(TREE), ((0, 0), (0, 3))), 25).reshape(5, 5) | np.eye(5, dtype=bool)},
+        right={"mask": tree(TREE)},
+        hints=Hints(convention="keep"),
+    ),
+    Bug(
+        name="heads with masks that were meant for batches",
+        reports=(),
+        code="OCT108",
+        shared={"parents": np.arange(-1, 3)},
+        wrong={"mask": np.stack([causal(4), documents(2, 2)])[None]},
+        right={"mask": np.stack([causal(4), causal(4)])[None]},
+    ),
+    Bug(
+        name="slices that cover a row twice",
+        reports=(),
+        code="OCT115",
+        shared={"parents": np.arange(-1, 7)},
+        wrong={"q_ranges": [[0, 8], [4, 8]], "k_ranges": [[0, 8], [0, 4]], "attn_type_map": [1, 0]},
+        right={"q_ranges": [[0, 4], [4, 8], [4, 8]], "k_ranges": [[0, 4], [4, 8], [0, 4]], "attn_type_map": [1, 1, 0]},
+    ),
+    Bug(
+        name="the diagonal is hidden",
+        reports=(),
+        code="OCT105",
+        shared={"parents": np.arange(-1, 4)},
+        wrong={"mask": np.tri(5, k=-1, dtype=bool)},
+        right={"mask": causal(5)},
+        hints=Hints(convention="keep"),
+    ),
+    Bug(
+        name="a branch that sees its sibling",
+        reports=(),
+        code="OCT101",
+        shared={"parents": TREE},
+        wrong={"startend_row_indices": np.array([5, 5, 4, 5, 5]).reshape(1, 1, 5, 1)},
+        right={"startend_row_indices": np.array([5, 5, 3, 5, 5]).reshape(1, 1, 5, 1)},
+    ),
+    Bug(
+        name="a branch that misses the first token",
+        reports=(),
+        code="OCT102",
+        shared={"parents": TREE},
+        wrong={"interval_endpoints": [*ROOT_AND_FIRST, [[1, 2], [3, 4]], [[1, 2], [3, 5]]]},
+        right={"interval_endpoints": [*ROOT_AND_FIRST, [[0, 2], [3, 4]], [[0, 2], [3, 5]]]},
+    ),
+)  # fmt: skip

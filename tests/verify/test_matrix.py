@@ -1,0 +1,37 @@
+"""The audit matrix of our own stack: every backend, every model family, every functional audit, no finding.
+
+Whoever adds a backend or a family adds it here. Catches a backend or family that nobody audits, and a false alarm.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from octopus.attention.backends import available_backends
+from octopus.models.families import FAMILIES
+from octopus.verify.selftest.bench import Bench
+from octopus.verify.selftest.cell import clean_reports
+from octopus.verify.selftest.fault import LLAMA, QWEN
+
+BACKENDS = ("reference", "sliced")
+BENCHES = {"Llama": LLAMA, "Qwen3.5": QWEN}
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+
+
+def test_every_backend_and_family_is_audited() -> None:
+    assert sorted(BACKENDS) == sorted(available_backends())
+    assert sorted(BENCHES) == sorted(family.name for family in FAMILIES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("family", BENCHES)
+def test_our_stack_is_clean(family: str, backend: str, dtype: torch.dtype) -> None:
+    bench, stages = Bench(name=BENCHES[family], backend=backend), []
+    for stage, report in clean_reports(bench, dtype):
+        stages.append(stage)
+        assert report.findings == (), stage
+        assert not [check for check in report.checks if check.outcome.value == "inconclusive"], stage
+        assert [check for check in report.checks if check.outcome.value == "clean"], stage
+    assert len(stages) == 12

@@ -1,0 +1,61 @@
+"""Tolerances come from measured noise.
+
+Catches a noise that is typed in, that shrinks to nothing, or that a fault could hide under.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from octopus.verify.tolerance import HEADROOM, VISIBLE, Distance, Measured, Yardstick, distance, relative_l2
+
+
+def rerun(dtype: torch.dtype) -> Measured:
+    """A product of many factors, each rounded."""
+    x = torch.linspace(0.5, 1.5, 64, dtype=torch.float64).to(dtype)
+    return Measured(outputs_NV=(x * x).cumsum(0)[None], gradients={"w": (2 * x).cumsum(0)})
+
+
+def test_noise_follows_the_dtype() -> None:
+    yardstick = Yardstick(rerun=rerun)
+    noises = [yardstick.noise(dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
+    for finer, coarser in itertools.pairwise(noises):
+        assert 0 < finer.outputs < coarser.outputs / 100
+        assert 0 < finer.gradients < coarser.gradients / 100
+    ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    assert noises[0].outputs == pytest.approx(noises[1].outputs * ratio)
+
+
+def test_what_a_library_rounds_in_float64_is_measured() -> None:
+    exact = Yardstick(rerun=rerun)
+    rounded = Yardstick(rerun=lambda dtype: rerun(torch.float32), exact=lambda: rerun(torch.float64))
+    assert rounded.noise(torch.float64).outputs == exact.noise(torch.float32).outputs
+
+
+def test_each_dtype_is_computed_once() -> None:
+    calls = []
+    yardstick = Yardstick(rerun=lambda dtype: calls.append(dtype) or rerun(dtype))
+    for _ in range(3):
+        yardstick.noise(torch.float64)
+    assert sorted(map(str, calls)) == ["torch.float32", "torch.float64"]
+
+
+def test_distances_are_relative_and_never_undefined() -> None:
+    one = torch.ones(4)
+    assert relative_l2(one, one) == 0
+    assert relative_l2(2 * one, one) == 1
+    assert relative_l2(torch.zeros(4), torch.zeros(4)) == 0
+    assert relative_l2(one, torch.zeros(4)) == float("inf")
+    assert relative_l2(one * torch.nan, one) == float("inf")
+    with pytest.raises(ValueError, match="other parameters"):
+        distance(rerun(torch.float64), Measured(outputs_NV=one, gradients={"other": one}))
+
+
+def test_a_visible_fault_is_beyond_the_headroom() -> None:
+    noise = Distance(outputs=1e-3, gradients=1e-2)
+    assert Distance(outputs=2e-3, gradients=5e-2).over(noise) == pytest.approx(5)
+    assert Distance(outputs=0.0, gradients=0.0).over(Distance(outputs=0.0, gradients=0.0)) == float("inf")
+    assert VISIBLE - 2 > HEADROOM > 2
