@@ -93,7 +93,7 @@ def evaluate_policy(
     mode: Mode = "octopus",
     split: Split = "test",
     parts: Sequence[int] = (1, 2, 3, 4),
-    lost: float = 0.0,
+    lost: float,
     seed: int = 0,
     device: str = "cpu",
 ) -> Evaluation:
