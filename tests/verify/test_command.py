@@ -186,12 +186,15 @@ def test_a_small_dump_is_audited_within_400_ms_start_included() -> None:
     assert not [name for name in ("torch", "networkx", "transformers", "safetensors") if f"'{name}'" in loaded]
 
 
-LARGE = """
-import resource, sys, time
+LARGE = r"""
+import re, time
+from pathlib import Path
 from octopus.verify.command.main import main
 start = time.process_time()
 code = main(["all", "large.npz", "--format", "json", "--output", "report.json"])
-print(code, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+# ru_maxrss would be that of the process which started this one, if that is larger.
+peak_kib = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+print(code, time.process_time() - start, int(peak_kib[1]) / 2**20)
 """
 
 
