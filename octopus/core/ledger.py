@@ -7,9 +7,11 @@ from typing import Any
 from octopus.core.cursor import Cursor
 from octopus.core.errors import NotRunning, StaleHandle, StaleWeights
 from octopus.core.mount import Mount
+from octopus.core.namespace import PLAIN, Namespace
+from octopus.core.nothing import NOTHING
 from octopus.core.retention import Retention
 from octopus.core.segment import Segment
-from octopus.core.thread import Snapshot, Status, Thread
+from octopus.core.thread import RUNNING, Snapshot, Thread
 from octopus.core.trace import Trace
 
 
@@ -36,34 +38,51 @@ class Ledger:
 
     def event(self, kind: str, *fields: Any) -> int:
         """Numbers an event and records it; `fields` are those of `trace.FIELDS[kind]`."""
-        self.order += 1
+        self.order = order = self.order + 1
         if self.trace is not None:
-            self.trace.events.append((self.order, kind, *fields))
-        return self.order
+            self.trace.events.append((order, kind, fields))
+        return order
 
     # ---- creation ----
 
-    def new_root(self) -> Thread:
-        """A root thread, standing as the writer on an empty segment of its own."""
-        segment = self._new_segment(None, 0, self._threads_made, ())
+    def new_root(self, namespace: Namespace, priority: int, cursor: Cursor | None = None) -> Thread:
+        """A root thread, standing at `cursor`, or as the writer on an empty segment of its own."""
+        if cursor is None:
+            index, writer, order = self._segments_made, self._threads_made, self.order + 1
+            segment = Segment(index, None, 0, writer, order, self.weights_version, (), namespace)
+            self._segments_made += 1
+            self.retention.segments[index] = segment
+            cursor = Cursor(segment, 0)
+        thread = self._new_thread(self._roots_made, None, cursor, namespace, priority)
         self._roots_made += 1
-        return self._new_thread(self._roots_made - 1, None, Cursor(segment, 0))
+        return thread
 
-    def new_child(self, parent: Thread, cursor: Cursor) -> Thread:
-        """A thread that begins at `cursor`. Its child index is never given to another."""
-        child = self._new_thread(parent.children_made, parent, cursor)
-        parent.children_made += 1
-        parent.children[child.id] = child
-        return child
+    def new_children(self, parent: Thread, cursor: Cursor, count: int) -> list[Thread]:
+        """Threads that begin at `cursor`, where somebody stands. Child indices are never given twice."""
+        parent.children = siblings = parent.children or {}
+        threads, version, children = self.threads, self.weights_version, []
+        shift = parent.children_made - self._threads_made
+        for id in range(self._threads_made, self._threads_made + count):
+            threads[id] = siblings[id] = child = Thread(id, id + shift, parent, cursor, version)
+            children.append(child)
+        self._threads_made += count
+        parent.children_made += count
+        segment, length = cursor
+        segment.add_reference(length, count)
+        return children
 
     def open_segment(self, thread: Thread, start_position: int, mounts: tuple[Mount, ...] = ()) -> None:
         """Opens a segment below the thread's cursor and moves the thread onto it."""
         parent = thread.cursor
-        segment = self._new_segment(parent, start_position, thread.id, mounts)
-        self.event("open", segment.index, thread.id, parent.segment.index, parent.length, start_position)
-        self.retention.hold(parent)
-        self.retention.leave(thread)
-        self.retention.stand(thread, Cursor(segment, 0))
+        above, length = parent
+        index, writer = self._segments_made, thread.id
+        order = self.event("open", index, writer, above.index, length, start_position)
+        segment = Segment(
+            index, parent, start_position, writer, order, self.weights_version, mounts, thread.namespace
+        )
+        self._segments_made = index + 1
+        self.retention.segments[index] = segment
+        self.retention.descend(thread, segment)
 
     def publish(self, thread: Thread) -> int:
         """The place where the thread stands gets the next version. Holds nothing."""
@@ -77,12 +96,13 @@ class Ledger:
         snapshot = Snapshot(thread=thread, cursor=thread.cursor, version=version, digest=digest, span=span)
         thread.cursor.segment.handed_out = True
         self.retention.hold(thread.cursor)
+        thread.snapshots = thread.snapshots or {}
         thread.snapshots[version] = snapshot
         return snapshot
 
     def release_snapshots(self, thread: Thread) -> None:
         """The thread's snapshots hold nothing any more."""
-        snapshots, thread.snapshots = thread.snapshots, {}
+        snapshots, thread.snapshots = thread.snapshots, NOTHING
         for snapshot in snapshots.values():
             self.retention.let_go(snapshot.cursor)
 
@@ -95,29 +115,20 @@ class Ledger:
             thread.parent.children.pop(thread.id, None)
             thread = thread.parent
 
-    def _new_thread(self, child_index: int, parent: Thread | None, cursor: Cursor) -> Thread:
-        id, version = self._threads_made, self.weights_version
-        thread = Thread(id=id, child_index=child_index, parent=parent, cursor=cursor, weights_version=version)
+    def _new_thread(
+        self,
+        child_index: int,
+        parent: Thread | None,
+        cursor: Cursor,
+        namespace: Namespace = PLAIN,
+        priority: int = 0,
+    ) -> Thread:
+        id = self._threads_made
+        thread = Thread(id, child_index, parent, cursor, self.weights_version, namespace, priority)
         self._threads_made += 1
         self.threads[id] = thread
         self.retention.stand(thread, cursor)
         return thread
-
-    def _new_segment(
-        self, parent: Cursor | None, start_position: int, writer: int, mounts: tuple[Mount, ...]
-    ) -> Segment:
-        segment = Segment(
-            index=self._segments_made,
-            parent=parent,
-            start_position=start_position,
-            writer=writer,
-            opened_at=self.order + 1,
-            weights_version=self.weights_version,
-            mounts=mounts,
-        )
-        self._segments_made += 1
-        self.retention.segments[segment.index] = segment
-        return segment
 
     # ---- guards ----
 
@@ -146,7 +157,10 @@ class Ledger:
 
     def running(self, thread: Thread, verb: str) -> None:
         """Raises StaleHandle, NotRunning or StaleWeights unless the thread can go on."""
+        ours = self.threads.get(thread.id) is thread  # A thread that was dropped is not in the table.
+        if ours and thread.status is RUNNING and thread.weights_version == self.weights_version:
+            return
         self.known(thread)
-        if thread.status is not Status.RUNNING:
+        if thread.status is not RUNNING:
             raise NotRunning(f"cannot {verb} thread {thread.id}: it is {thread.status.value}, and must be running")
         self.current_weights(thread)

@@ -35,28 +35,28 @@ class Mount:
         count: Number of visible tokens.
         base: Position at which the first visible token appears (`append`).
         placement: `append` lays the parts end to end from `base`; `original` leaves every token where it was.
+        first_offset: Offset of the first visible token in the source's last segment, 0 if it lies further up.
         order: Event order number of the read; 0 until it happens.
     """
 
-    __slots__ = ("_parts", "_pieces", "base", "count", "order", "placement", "source", "start")
+    order = 0
+    _parts: tuple[Part, ...] | None = None
+    _pieces: list[Piece] | None = None
 
     def __init__(
-        self,
-        *,
-        source: Cursor,
-        start: int,
-        base: int,
-        placement: Placement,
-        pieces: list[Piece] | None = None,
+        self, source: Cursor, start: int, base: int, placement: Placement, pieces: list[Piece] | None = None
     ) -> None:
         self.source = source
         self.start = start
         self.base = base
         self.placement = placement
-        self.order = 0
-        self._pieces = pieces
-        self._parts: tuple[Part, ...] | None = None
-        self.count = source.path_length - start if pieces is None else sum(p.stop - p.start for p in pieces)
+        path_start = source.segment.path_start
+        self.first_offset = start - path_start if start > path_start else 0
+        if pieces is None:
+            self.count = path_start + source.length - start
+        else:
+            self._pieces = pieces
+            self.count = sum(piece.stop - piece.start for piece in pieces)
 
     @property
     def resume_position(self) -> int:
@@ -64,11 +64,6 @@ class Mount:
         if self.placement == "append":
             return self.base + self.count
         return max(self.base, self.source.next_position)
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of the first visible token in the source's last segment, 0 if it lies further up."""
-        return max(0, self.start - self.source.segment.path_start)
 
     @property
     def parts(self) -> tuple[Part, ...]:

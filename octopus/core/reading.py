@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from octopus.core.ancestry import common_prefix, locate
+from octopus.core.ancestry import locate, shared_length
 from octopus.core.cursor import Cursor
 from octopus.core.errors import PlacementRefused, UnreadableSource
 from octopus.core.ledger import Ledger
 from octopus.core.mount import PLACEMENTS, Mount, Placement
-from octopus.core.thread import Status, Thread
+from octopus.core.segment import Segment
+from octopus.core.thread import RUNNING, Status, Thread
 from octopus.core.visibility import unseen_pieces
 
 
@@ -26,28 +27,32 @@ def new_mount(reader: Thread, source: Thread, last: int | None, placement: Place
         raise PlacementRefused(f"placement is one of {', '.join(PLACEMENTS)}, got {placement!r}")
     if last is not None and last < 0:
         raise ValueError(f"last is a number of tokens, 0 or more, got {last}")
-    place, start = _readable_range(reader.cursor, source, last)
-    if start >= place.path_length:
+    cursor, place, start = reader.cursor, source.cursor, 0
+    if source.status is not RUNNING and source.status.terminal:
+        place, start = _committed_range(source, last)
+    segment, length = place
+    end, shared = segment.path_start + length, shared_length(cursor, place)
+    if shared > start:
+        start = shared
+    if last is not None and end - last > start:
+        start = end - last
+    if start >= end:
         return None
-    pieces = unseen_pieces(reader.cursor, place, start)
+    pieces = unseen_pieces(cursor, place, start)
     if pieces is not None:
         if not pieces:
             return None
         place = Cursor(pieces[-1].segment, pieces[-1].stop)
         start = pieces[0].segment.path_start + pieces[0].start
-    return Mount(
-        source=locate(place, place.path_length),
-        start=start,
-        base=reader.cursor.next_position,
-        placement=placement,
-        pieces=pieces,
-    )
+    elif not length:
+        place = locate(place, end)
+    return Mount(place, start, cursor.segment.start_position + cursor.length, placement, pieces)
 
 
 def carry(ledger: Ledger, reader: Thread, mount: Mount) -> None:
     """Makes `mount` part of what the reader sees: on the empty mounting segment it stands on, or on a new one."""
-    segment = reader.cursor.segment
-    if reader.at_tip and segment.mounts and not segment.tokens and not segment.handed_out:
+    if reader.at_tip and _still_open(reader.cursor.segment):
+        segment = reader.cursor.segment
         segment.mounts += (mount,)
         segment.start_position = mount.resume_position
     else:
@@ -55,23 +60,22 @@ def carry(ledger: Ledger, reader: Thread, mount: Mount) -> None:
     ledger.retention.hold_mount(mount)
 
 
+def _still_open(segment: Segment) -> bool:
+    """Whether more mounts may be added to a segment."""
+    return bool(segment.mounts) and not segment.tokens and not segment.handed_out
+
+
 def snapshot_version(ledger: Ledger, source: Thread) -> tuple[int, bool]:
     """The version of the place at which `source` is read, and whether it is new."""
-    if source.status.terminal or source.published == source.cursor:
+    if source.published == source.cursor or source.status.terminal:
         return source.version, False
     return ledger.publish(source), True
 
 
-def _readable_range(reader: Cursor, source: Thread, last: int | None) -> tuple[Cursor, int]:
-    """Where the source is read, and the path index of the first token that the reader may get."""
-    place, first = source.cursor, 0
-    if source.status is Status.COMMITTED:
-        snapshot = source.snapshots[source.version]
-        place = snapshot.cursor
-        if snapshot.span is not None and last is None:
-            fork_length = source.fork_cursor.path_length
-            first = fork_length + snapshot.span[0]
-            place = locate(place, fork_length + snapshot.span[1])
-    shared = common_prefix(reader, place)
-    start = max(first, 0 if shared is None else shared.path_length)
-    return place, start if last is None else max(start, place.path_length - last)
+def _committed_range(source: Thread, last: int | None) -> tuple[Cursor, int]:
+    """Where a committed source is read, and the path index of the first token that readers get."""
+    snapshot = source.snapshots[source.version]
+    if snapshot.span is None or last is not None:
+        return snapshot.cursor, 0
+    fork_length = source.fork_cursor.path_length
+    return locate(snapshot.cursor, fork_length + snapshot.span[1]), fork_length + snapshot.span[0]

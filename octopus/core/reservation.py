@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import NamedTuple
 
 from octopus.core.ancestry import locate
 from octopus.core.errors import CapacityExceeded
-from octopus.core.pool import NO_PAGE, unit_of
+from octopus.core.pool import NO_PAGE, allocate_both, unit_of
 from octopus.core.retention import Retention
 from octopus.core.schedule import Stretch
 from octopus.core.segment import Segment
@@ -30,36 +31,57 @@ class Reservation:
     pages belong to their segments, but `computed` does not reach into them yet.
     """
 
-    def __init__(self, retention: Retention, stretches: list[Stretch]) -> None:
-        """Reserves. Raises CapacityExceeded, having changed nothing, if the memory ladder cannot make room."""
-        self._retention = retention
-        self._pending = list(stretches)
-        self._starts = Counter((stretch.segment, stretch.start) for stretch in stretches)
-        self._begun: set[Stretch] = set()
-        self._slots: dict[Stretch, int] = {}
-        pages = self._pages_needed(stretches)
-        fresh = self._make_room(sum(pages.values()))
-        if retention.pages is not None:
-            for segment, count in pages.items():
-                segment.pages += retention.pages.allocate(count)
-        if retention.states is not None:
-            self._slots = dict(zip(fresh, retention.states.allocate(len(fresh)), strict=True))
+    def __init__(
+        self, retention: Retention, stretches: list[Stretch], *, more_pages: int = 0, more_states: int = 0
+    ) -> None:
+        """Reserves; or, with room wanted for more besides, makes room for all and leaves the taking to `begin`.
 
-    def _make_room(self, pages: int) -> list[Stretch]:
+        Raises CapacityExceeded, having changed nothing, if the memory ladder cannot make room.
+        """
+        self._retention = retention
+        self._pending = dict.fromkeys(stretches)
+        self._starts = Counter((stretch.segment, stretch.start) for stretch in stretches)
+        self._slots: dict[Stretch, int] = {}
+        self._taken: dict[Stretch, int] = {}  # States that are advanced in place, by the stretch that has begun.
+        self._pages = self._pages_needed(stretches)
+        self._begun = False
+        fresh = self._make_room(sum(self._pages.values()) + more_pages, more_states)
+        if not more_pages and not more_states:
+            self._take(fresh)
+
+    def begin(self) -> None:
+        """Takes what room was made for, once that for the rest is taken. Raises CapacityExceeded if it has gone."""
+        self._take(self._make_room(sum(self._pages.values()), 0))
+
+    def _take(self, fresh: list[Stretch]) -> None:
+        retention = self._retention
+        pages, states = allocate_both(retention.pages, sum(self._pages.values()), retention.states, len(fresh))
+        taken = iter(pages)
+        for segment, count in self._pages.items():
+            segment.pages += islice(taken, count)
+        if retention.states is not None:
+            self._slots = dict(zip(fresh, states, strict=True))
+            retention.claimed |= {place for stretch in self._pending if (place := state_place(stretch)) is not None}
+        for pool in (retention.pages, retention.states):
+            if pool is not None:
+                pool.fence()
+        self._begun = True
+
+    def _make_room(self, pages: int, more_states: int) -> list[Stretch]:
         """Makes room for so many pages and a slot for each stretch that needs one of its own; returns those."""
         kept = {place for stretch in self._pending if (place := state_place(stretch)) is not None}
-        fresh = self._fresh()
+        fresh = self._needing_slots()
         try:
-            self._retention.make_room(pages=pages, states=len(fresh), kept=kept)
+            self._retention.make_room(pages=pages, states=len(fresh) + more_states, kept=kept)
         except CapacityExceeded:
-            fewer = self._fresh()  # Who stood where a stretch starts may have been evicted meanwhile.
+            fewer = self._needing_slots()  # Who stood where a stretch starts may have been evicted meanwhile.
             if len(fewer) == len(fresh):
                 raise
             fresh = fewer
-            self._retention.make_room(pages=pages, states=len(fresh), kept=kept)
+            self._retention.make_room(pages=pages, states=len(fresh) + more_states, kept=kept)
         return fresh
 
-    def _fresh(self) -> list[Stretch]:
+    def _needing_slots(self) -> list[Stretch]:
         """The stretches that write their state into a slot of its own."""
         return [s for s in self._pending if self._retention.states is not None and not self._in_place(s)]
 
@@ -73,52 +95,87 @@ class Reservation:
         return {s: pool.pages_for(end) - len(s.pages) for s, end in ends.items() if pool.pages_for(end) > len(s.pages)}
 
     def _in_place(self, stretch: Stretch) -> bool:
-        """Whether the state that the stretch starts from is its own to overwrite."""
+        """Whether the state that the stretch starts from is its own to overwrite: nobody needs it, no copy reads it."""
         segment, start = stretch.segment, stretch.start
-        return start > 0 and self._starts[segment, start] == 1 and not segment.going_on_from(start)
+        if start == 0 or self._starts[segment, start] > 1:
+            return False
+        copy = self._retention.swapping.moving.get(segment)
+        copied = copy is not None and start in copy.states
+        return not (copied or segment.going_on_from(start) or start in segment.turns)
+
+    @property
+    def slots(self) -> list[int]:
+        """Handles of the state slots that belong to no segment until their stretches are published."""
+        return [*self._slots.values(), *self._taken.values()]
 
     def state_move(self, stretch: Stretch) -> StateMove:
         """Where the stretch's state comes from and goes to. Ask when its wave begins, not before."""
         if self._retention.states is None:
             return StateMove(NO_STATE, NO_STATE)
-        self._begun.add(stretch)
         place = state_place(stretch)
-        read = NO_STATE if place is None else unit_of(place[0].states[place[1]])
-        return StateMove(read, unit_of(self._slots[stretch]) if stretch in self._slots else read)
+        if stretch in self._slots:
+            read = NO_STATE if place is None else unit_of(place[0].states[place[1]])
+            return StateMove(read, unit_of(self._slots[stretch]))
+        if stretch not in self._taken:
+            self._taken[stretch] = stretch.segment.states.pop(stretch.start)
+        unit = unit_of(self._taken[stretch])
+        return StateMove(unit, unit)
 
     def publish(self, stretch: Stretch) -> None:
         """The stretch's KV and state are written: from now on others may see them."""
         segment, start, stop, again = stretch
-        self._pending.remove(stretch)
+        retention, counters = self._retention, self._retention.counters
+        del self._pending[stretch]
         if not again:
-            segment.computed = stop
-            self._retention.trim(segment)
+            counters.tokens_computed += stop - start
+            counters.tokens_recomputed += max(0, min(stop, segment.reached) - start)
+            segment.computed, segment.reached = stop, max(stop, segment.reached)
+            retention.prefixes.touch(segment)
+        seals = retention.swapping.seals
+        if seals is not None and not again:
+            seals.written(segment, start, stop)
+        if retention.states is not None:
+            self._publish_state(stretch)
+        if not again:
+            retention.trim(segment)
+
+    def _publish_state(self, stretch: Stretch) -> None:
+        segment, start, stop, _ = stretch
         states = self._retention.states
-        if states is None:
-            return
-        slot = self._slots.pop(stretch) if stretch in self._slots else segment.states.pop(start)
+        assert states is not None
+        if stretch in self._slots:
+            slot = self._slots.pop(stretch)
+        else:
+            slot = self._taken.pop(stretch) if stretch in self._taken else segment.states.pop(start)
         if stop in segment.states:
             states.release([slot])  # The state that is there stays: others may have gone on from it.
         else:
+            segment.states = segment.states or {}
             segment.states[stop] = slot
+            self._retention.checkpoints.offer(segment, stop)
+        self._retention.checkpoints.offer(segment, start)
 
     def abandon(self) -> None:
         """Gives back what was reserved for the stretches that were not published. Nothing for a finished reservation.
 
         A state that a failed pass may have half overwritten is forgotten; it is computed again when it is needed.
         """
-        pages, states = self._retention.pages, self._retention.states
-        for stretch in self._pending:
-            segment, start, _, _ = stretch
-            if pages is not None:
+        if not self._begun:
+            return
+        self._begun = False
+        retention, pages, states = self._retention, self._retention.pages, self._retention.states
+        if pages is not None:
+            for segment in {stretch.segment for stretch in self._pending}:
                 keep = pages.pages_for(segment.computed)
                 pages.release([handle for handle in segment.pages[keep:] if handle != NO_PAGE])
                 del segment.pages[keep:]
-            if states is not None and stretch in self._begun and stretch not in self._slots:
-                states.release([segment.states.pop(start)])
         if states is not None:
-            states.release(list(self._slots.values()))
-        self._pending, self._begun, self._slots = [], set(), {}
+            states.release(self.slots)
+            retention.claimed.clear()
+        for pool in (pages, states):
+            if pool is not None:
+                pool.lift()
+        self._pending, self._taken, self._slots = {}, {}, {}
 
 
 def state_place(stretch: Stretch) -> tuple[Segment, int] | None:

@@ -7,50 +7,91 @@ at a time by whoever needs the memory.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
-from octopus.core.cursor import Cursor
-from octopus.core.errors import CapacityExceeded
+from octopus.core.checkpoints import Checkpoints
+from octopus.core.cursor import Cursor, new_cursor
+from octopus.core.host import HostTier
+from octopus.core.ladder import Ladder
 from octopus.core.mount import Mount
 from octopus.core.pool import NO_PAGE, PagePool, StatePool
+from octopus.core.prefix import PrefixIndex
+from octopus.core.references import NOBODY, LengthCounts, LengthMultiset
 from octopus.core.segment import Segment
-from octopus.core.shortage import shortage
+from octopus.core.stats import Counters
+from octopus.core.swapping import Swapping
 from octopus.core.thread import Thread
+
+if TYPE_CHECKING:
+    from octopus.core.step import Step
 
 
 class Retention:
     """Counts the holders of every segment and gives back what nobody can see.
 
     Attributes:
+        lock: Guards all of it; whoever calls takes it.
+        condition: Of that lock: notified when a copy completes and when a step ends.
         segments: All segments that have not been evicted, by index, in creation order.
         threads: All threads that have not been dropped, by id, in creation order.
         pages: The pool of KV pages; None in a graph that only records.
         states: The pool of recurrent-state slots; None for models without recurrent layers.
         cached: Segments on which nobody stands, least recently left first.
+        counters: What has happened so far.
+        checkpoints: Which recurrent states are cache.
+        prefixes: Where computed prefixes are found.
+        swapping: What lies in the host tier or moves there and back.
+        ladder: Makes room.
+        claimed: States, as `(segment, length)`, that the open step starts from or will overwrite.
+        step: The open step; None between steps.
+        in_step: The places that the open step computes; nothing that they see is taken away.
     """
 
-    def __init__(self, pages: PagePool | None, states: StatePool | None) -> None:
+    def __init__(self, pages: PagePool | None, states: StatePool | None, host: HostTier | None = None) -> None:
+        self.lock = threading.RLock()
+        self.condition = threading.Condition(self.lock)
         self.pages = pages
         self.states = states
         self.segments: dict[int, Segment] = {}
         self.threads: dict[int, Thread] = {}
-        self.cached: dict[Segment, None] = {}
+        self.cached: OrderedDict[Segment, None] = OrderedDict()
+        self.counters = Counters()
+        self.prefixes = PrefixIndex(recording=pages is None)
+        self.swapping = Swapping(self, host)
+        self.checkpoints = Checkpoints(states, self.swapping.drop_state)
+        self.ladder = Ladder(self)
+        self.claimed: set[tuple[Segment, int]] = set()
+        self.step: Step | None = None
+        self.in_step: list[Cursor] = []
+
+    # ---- standing ----
 
     def hold(self, cursor: Cursor) -> None:
         """Somebody stands at `cursor` from now on."""
-        cursor.segment.references.add(cursor.length)
-        self.cached.pop(cursor.segment, None)
+        segment, length = cursor
+        if not segment.tip and not segment.references:
+            self.cached.pop(segment, None)
+        segment.add_reference(length)
 
     def let_go(self, cursor: Cursor) -> None:
         """Somebody who stood at `cursor` no longer does."""
-        cursor.segment.references.remove(cursor.length)
-        self._settle(cursor.segment)
+        segment, length = cursor
+        segment.references.remove(length)
+        if segment.states:
+            self.checkpoints.offer(segment, length)
+        self._settle(segment)
 
     def hold_mount(self, mount: Mount) -> None:
         """A reader sees `mount` from now on."""
-        mount.source.segment.mount_starts.add(-mount.first_offset)
-        mount.source.segment.mount_ends.add(mount.source.length)
+        segment, length = mount.source
         self.hold(mount.source)
+        if segment.mount_starts is NOBODY:
+            segment.mount_starts, segment.mount_ends = LengthMultiset(), LengthCounts()
+        segment.mount_starts.add(-mount.first_offset)
+        segment.mount_ends.add(length)
 
     def let_go_mount(self, mount: Mount) -> None:
         """The mounting segment is gone."""
@@ -72,10 +113,24 @@ class Retention:
     def leave(self, thread: Thread) -> None:
         """`thread` no longer stands where it stood."""
         if thread.at_tip:
-            thread.at_tip = thread.cursor.segment.tip = False
-            self._settle(thread.cursor.segment)
+            segment = thread.cursor.segment
+            thread.at_tip = segment.tip = False
+            if segment.states:
+                self.checkpoints.offer(segment, segment.computed)
+            self._settle(segment)
         else:
             self.let_go(thread.cursor)
+
+    def descend(self, thread: Thread, segment: Segment) -> None:
+        """`thread` goes on in `segment`, which it has opened where it stands: the segment stands there now."""
+        above, length = thread.cursor
+        if thread.at_tip:
+            above.add_reference(length)
+            above.tip = False
+            if above.states:
+                self.checkpoints.offer(above, above.computed)
+        segment.tip = thread.at_tip = True
+        thread.cursor = new_cursor((segment, 0))
 
     def move(self, thread: Thread, target: Cursor) -> None:
         """`thread` goes from where it stands to `target`."""
@@ -83,6 +138,7 @@ class Retention:
         self.leave(thread)
         self.stand(thread, target)
         self.let_go(target)
+        self.checkpoints.forget_turns_beyond(thread)
 
     def _settle(self, segment: Segment) -> None:
         if segment.held:
@@ -90,90 +146,81 @@ class Retention:
         else:
             self.cached[segment] = None
 
-    def trim(self, segment: Segment) -> None:
-        """Gives back the pages of a held segment that nobody sees or needs.
+    # ---- giving back ----
 
-        Those are the pages beyond its visible end; and, once its tokens are computed, the pages before the first token
-        that a mount shows, if all who stand on it are mounts.
+    def trim(self, segment: Segment) -> None:
+        """Gives back the pages of a held segment that nobody sees or needs, and the states beyond its visible end.
+
+        The pages are those beyond its visible end; and, once its tokens are computed, those before the first token that
+        a mount shows, if all who stand on it are mounts.
         """
         pool = self.pages
         if pool is None or not segment.held:
             return
-        keep = pool.pages_for(segment.visible_end)
-        unseen = [handle for handle in segment.pages[keep:] if handle != NO_PAGE]
-        del segment.pages[keep:]
-        segment.computed = min(segment.computed, segment.visible_end)
-        if segment.seen_through_mounts_only and segment.computed >= segment.visible_end:
+        end = segment.visible_end
+        if segment.computed > end or (len(segment.pages) - 1) * pool.page_size >= end:
+            self.forget_computed(segment, end)
+        if segment.seen_through_mounts_only and segment.computed >= end:
             first = min(-segment.mount_starts.maximum // pool.page_size, len(segment.pages))
-            unseen += [handle for handle in segment.pages[:first] if handle != NO_PAGE]
-            segment.pages[:first] = [NO_PAGE] * first
-        pool.release(unseen)
+            if first:
+                self._give_back_pages(segment, 0, first)
+                self.prefixes.touch(segment)
 
-    def make_room(self, *, pages: int, states: int, kept: Set[tuple[Segment, int]] = frozenset()) -> None:
-        """Runs the memory ladder until so many pages and state slots are free.
-
-        The rungs today are: states that nobody stands at, then cached segments, least recently left first. Both give up
-        only what no thread, snapshot, child or mount can reach, so a refusal afterwards has changed nobody's view.
-
-        Args:
-            pages: Free pages wanted.
-            states: Free state slots wanted.
-            kept: States, as `(segment, length)`, that must stay though nobody stands there.
-
-        Raises:
-            CapacityExceeded: naming the need, what is free and who holds the rest.
-        """
-        self._drop_unneeded_states(states, kept)
-        while self._short(pages, states) and self.cached:
-            self.evict(next(iter(self.cached)))
-            self._drop_unneeded_states(states, kept)  # What the evicted segment stood at may be unneeded now.
-        if self._short(pages, states):
-            raise CapacityExceeded(shortage(self.pages, self.states, self.threads.values(), pages=pages, states=states))
-
-    def _short(self, pages: int, states: int) -> bool:
-        return (self.pages is not None and self.pages.free < pages) or (
-            self.states is not None and self.states.free < states
-        )
-
-    def _drop_unneeded_states(self, wanted: int, kept: Set[tuple[Segment, int]]) -> None:
-        pool = self.states
-        if pool is None or pool.free >= wanted:
-            return
-        unneeded = (
-            (segment, length)
-            for segment in self.segments.values()
-            for length in list(segment.states)
-            if not state_needed(segment, length) and (segment, length) not in kept
-        )
-        for segment, length in unneeded:
-            if pool.free >= wanted:
-                return
-            pool.release([segment.states.pop(length)])
+    def forget_computed(self, segment: Segment, length: int) -> None:
+        """Gives back the pages that only tokens from `length` on need, and the states beyond it."""
+        assert self.pages is not None
+        keep = self.pages.pages_for(length)
+        self._give_back_pages(segment, keep, len(segment.pages))
+        del segment.pages[keep:]
+        if segment.computed > length:
+            segment.computed = length
+            self.prefixes.touch(segment)
+        if segment.states or segment.host_states:
+            self._give_back_states(segment, length)
 
     def evict(self, segment: Segment) -> None:
         """Forgets a cached segment: its pages, its states, and its holds on its parent and on what it mounted."""
         del self.cached[segment]
         del self.segments[segment.index]
+        self.counters.evicted_segments += 1
+        self.counters.evicted_pages += len(segment.pages)
+        self.prefixes.forget(segment)
         if self.pages is not None:
-            self.pages.release([handle for handle in segment.pages if handle != NO_PAGE])
-        if self.states is not None:
-            self.states.release(list(segment.states.values()))
-        segment.pages, segment.states = [], {}
+            self._give_back_pages(segment, 0, len(segment.pages))
+            self._give_back_states(segment, -1)
+        segment.pages = []
         segment.computed = 0
         for mount in segment.mounts:
             self.let_go_mount(mount)
         if segment.parent is not None:
             self.let_go(segment.parent)
 
+    def _give_back_pages(self, segment: Segment, start: int, stop: int) -> None:
+        """The pages with index in `[start, stop)` go, wherever they lie; `NO_PAGE` stays in their place."""
+        assert self.pages is not None
+        handles = [handle for handle in segment.pages[start:stop] if handle != NO_PAGE]
+        segment.pages[start:stop] = [NO_PAGE] * (stop - start)
+        if segment.host_pages or segment in self.swapping.moving:
+            handles = self.swapping.give_back_pages(segment, handles, start, stop)
+        if handles:
+            self.pages.release(handles)
+
+    def _give_back_states(self, segment: Segment, length: int) -> None:
+        """The states beyond `length` go, wherever they lie."""
+        handles = [segment.states.pop(place) for place in list(segment.states) if place > length]
+        if segment.host_states or segment in self.swapping.moving:
+            handles = self.swapping.give_back_states(segment, handles, length)
+        if handles and self.states is not None:
+            self.states.release(handles)
+
+    def make_room(self, *, pages: int, states: int, kept: Set[tuple[Segment, int]] = frozenset()) -> None:
+        """See `Ladder.make_room`."""
+        self.ladder.make_room(pages=pages, states=states, kept=kept)
+
     def check_pools(self) -> None:
-        """Raises InvariantViolation unless every unit of both pools is free or owned by exactly one segment."""
+        """Raises InvariantViolation unless every unit of all pools is free or has exactly one owner."""
         segments = self.segments.values()
-        if self.pages is not None:
-            self.pages.check(handle for segment in segments for handle in segment.pages if handle != NO_PAGE)
-        if self.states is not None:
-            self.states.check(handle for segment in segments for handle in segment.states.values())
-
-
-def state_needed(segment: Segment, length: int) -> bool:
-    """Whether the recurrent state after `length` tokens must stay: somebody is there, or it is the writer's last."""
-    return segment.going_on_from(length) or (segment.tip and length == segment.computed)
+        pages = [handle for segment in segments for handle in segment.pages if handle != NO_PAGE]
+        states = [handle for segment in segments for handle in segment.states.values()]
+        states += [] if self.step is None else self.step.slots
+        self.swapping.check_pools(pages, states)

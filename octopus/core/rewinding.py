@@ -40,7 +40,8 @@ def refuse_lost_state(retention: Retention, target: Cursor) -> None:
         return
     segment, length = locate(target, target.path_length)
     last = min(length, segment.computed)  # What was never computed is not computed again.
-    if last and last not in segment.states:
+    kept = last in segment.states or last in segment.host_states
+    if last and (not kept or (segment, last) in retention.claimed):
         raise RewindRefused(
             f"no recurrent state is kept at {target}; allow recompute, or rewind to a fork point or snapshot"
         )

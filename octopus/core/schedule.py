@@ -52,11 +52,17 @@ class Schedule:
         self._chunk_tokens = chunk_tokens
         self._ready: dict[Segment, dict[int, int]] = {}  # By length, the waves after which KV and state exist.
         self._planned: dict[Segment, int] = {}  # Tokens of the segment that will be computed.
+        self._floor = 0  # The first wave that may be planned for.
 
     @property
     def stretches(self) -> list[Stretch]:
         """All stretches, in order."""
         return [stretch for wave in self.waves for stretch in wave]
+
+    def require_first(self, segment: Segment, length: int) -> None:
+        """Plans that the first `length` tokens of `segment` are computed, before all that is planned from now on."""
+        self._fulfil([Goal(segment, length, False)])
+        self._floor = len(self.waves)
 
     def require(self, cursor: Cursor, *, hidden: bool = False) -> None:
         """Plans what `cursor` lacks. With `hidden`, the pass of its last token is part of the plan in any case."""
@@ -89,7 +95,7 @@ class Schedule:
         if length in ready:
             return ready[length]
         if state:
-            return 0 if length in segment.states else None
+            return 0 if length in segment.states or length in segment.host_states else None
         if length <= segment.computed:
             return 0
         return min((wave for end, wave in ready.items() if end > length), default=None)
@@ -117,7 +123,7 @@ class Schedule:
 
     def _kept_before(self, goal: Goal) -> int:
         """The last length before the goal at which the segment keeps, or will keep, a state; 0 for none."""
-        kept = [*goal.segment.states, *self._ready.get(goal.segment, {})]
+        kept = [*goal.segment.states, *goal.segment.host_states, *self._ready.get(goal.segment, {})]
         return max((length for length in kept if length < goal.length), default=0)
 
     def _plan(self, goal: Goal) -> None:
@@ -127,6 +133,8 @@ class Schedule:
             return
         standing = segment.references.between(start, goal.length) if self._recurrent else []
         cuts = [length for length in standing if segment.going_on_from(length)]
+        if self._recurrent and segment.turns:
+            cuts = sorted({*cuts, *(length for length in segment.turns if start < length < goal.length)})
         self._lay(segment, start, [*cuts, goal.length], again=False)
         self._planned[segment] = goal.length
 
@@ -136,6 +144,7 @@ class Schedule:
 
     def _lay(self, segment: Segment, start: int, cuts: list[int], *, again: bool) -> None:
         wave = max((self._wave_of(place) or 0 for place in self._entry(segment, start)), default=0)
+        wave = max(wave, self._floor)
         for cut in cuts:
             while start < cut:
                 stop = min(cut, start + self._chunk_tokens)

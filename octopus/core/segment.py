@@ -6,7 +6,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from octopus.core.cursor import Cursor
-from octopus.core.references import LengthMultiset
+from octopus.core.namespace import PLAIN, Namespace
+from octopus.core.nothing import NOTHING
+from octopus.core.references import NO_COUNTS, NOBODY, LengthMultiset
 
 if TYPE_CHECKING:
     from octopus.core.mount import Mount
@@ -23,13 +25,19 @@ class Segment:
         parent: The cursor it continues, None at a root.
         start_position: Position of its first token.
         tokens: Token ids, append-only.
+        stamps: For each append the first offset and the order number of its event.
         mounts: What others' tokens become visible at the first token. Fixed once `handed_out` or not empty.
         writer: Id of the one thread that may append.
         opened_at: Event order number of its opening.
         weights_version: Version of the weights that write its KV.
         computed: Number of leading tokens whose KV and recurrent state exist. Always `<= len(tokens)`.
+        reached: The most that `computed` has ever been.
+        namespace: What else but tokens and weights decides its KV.
         pages: Page handles, the i-th for offsets `[i * page_size, (i + 1) * page_size)`; `NO_PAGE` once given back.
         states: Recurrent-state slot handles by length: the state after that many tokens.
+        host_pages: Handles of the host tier by page index, for pages that lie there (and are `NO_PAGE` in `pages`).
+        host_states: Handles of the host tier by length, for states that lie there.
+        turns: How many turn boundaries keep the state at a length.
         references: The lengths at which threads, snapshots, children and mounts stand.
         mount_starts: For each of the mounts among `references`, the negated first offset that it shows.
         mount_ends: For each of the mounts among `references`, the length at which it stands.
@@ -41,15 +49,20 @@ class Segment:
         mounting: The nearest segment on the path, itself included, that has mounts; None without one.
     """
 
-    __slots__ = (
-        "__weakref__", "computed", "depth", "handed_out", "index", "jump", "mount_ends", "mount_starts", "mounting",
-        "mounts", "opened_at", "pages", "parent", "path_start", "references", "stamps", "start_position", "states",
-        "tip", "tokens", "weights_version", "writer",
-    )  # fmt: skip
+    computed = 0
+    handed_out = False
+    host_pages: dict[int, int] = NOTHING
+    host_states: dict[int, int] = NOTHING
+    mount_ends = NO_COUNTS
+    mount_starts: LengthMultiset = NOBODY
+    reached = 0
+    references: LengthMultiset = NOBODY
+    states: dict[int, int] = NOTHING
+    tip = False
+    turns: dict[int, int] = NOTHING
 
     def __init__(
         self,
-        *,
         index: int,
         parent: Cursor | None,
         start_position: int,
@@ -57,6 +70,7 @@ class Segment:
         opened_at: int,
         weights_version: int,
         mounts: tuple[Mount, ...] = (),
+        namespace: Namespace = PLAIN,
     ) -> None:
         self.index = index
         self.parent = parent
@@ -65,26 +79,28 @@ class Segment:
         self.opened_at = opened_at
         self.weights_version = weights_version
         self.mounts = mounts
+        self.namespace = namespace
         self.tokens: list[int] = []
         self.stamps: list[tuple[int, int]] = []
-        self.computed = 0
         self.pages: list[int] = []
-        self.states: dict[int, int] = {}
-        self.references = LengthMultiset()
-        self.mount_starts = LengthMultiset()
-        self.mount_ends = LengthMultiset()
-        self.tip = False
-        self.handed_out = False
         if parent is None:
             self.path_start = self.depth = 0
             self.jump = Cursor(self, 0)
             above = None
         else:
-            self.path_start = parent.path_length
-            self.depth = parent.segment.depth + 1
+            segment, length = parent
+            self.path_start = segment.path_start + length
+            self.depth = segment.depth + 1
             self.jump = jump_target(parent)
-            above = parent.segment.mounting
+            above = segment.mounting
         self.mounting: Segment | None = self if mounts else above
+
+    def add_reference(self, length: int, times: int = 1) -> None:
+        """So many more stand at `length`."""
+        references = self.references
+        if references is NOBODY:
+            self.references = references = LengthMultiset()
+        references.add(length, times)
 
     def extend(self, tokens: list[int], order: int) -> None:
         """Appends `tokens`, written by the event numbered `order`."""
@@ -99,11 +115,15 @@ class Segment:
     @property
     def held(self) -> bool:
         """Whether anybody stands on the segment. A segment that nobody stands on is cache."""
-        return self.tip or bool(self.references)
+        return self.tip or len(self.references) > 0
 
     def going_on_from(self, length: int) -> bool:
         """Whether somebody may go on from `length`: a thread, snapshot or child stands there, not only mounts."""
-        return self.references.count(length) > self.mount_ends.count(length)
+        return self.going_on_count(length) > 0
+
+    def going_on_count(self, length: int) -> int:
+        """How many threads, snapshots and children stand at `length`."""
+        return self.references.count(length) - self.mount_ends.count(length)
 
     @property
     def visible_end(self) -> int:
@@ -127,5 +147,6 @@ def jump_target(parent: Cursor) -> Cursor:
     above = parent.segment
     if above.parent is None:
         return parent
-    first, second = above.jump.segment, above.jump.segment.jump.segment
-    return first.jump if above.depth - first.depth == first.depth - second.depth else parent
+    first = above.jump.segment
+    jump = first.jump
+    return jump if above.depth + jump.segment.depth == 2 * first.depth else parent

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from octopus.core.cursor import Cursor
-from octopus.core.pool import NO_PAGE, PagePool, StatePool
+from octopus.core.pool import NO_PAGE, PagePool, Pool
 from octopus.core.segment import Segment
 from octopus.core.thread import Thread
+
+if TYPE_CHECKING:
+    from octopus.core.retention import Retention
 
 NAMED = 3  # How many of the largest holders a message names.
 
 
-def shortage(
-    pages_pool: PagePool | None, states_pool: StatePool | None, threads: Iterable[Thread], *, pages: int, states: int
-) -> str:
+def shortage(retention: Retention, *, pages: int, states: int) -> str:
     """The message: for each pool that is short what is needed and free, who holds most, and what to do."""
-    lines, holders = [], _holders(threads)
-    for pool, need, option in ((pages_pool, pages, "pages"), (states_pool, states, "state_slots")):
+    lines, holders = [], _holders(retention.threads.values())
+    for pool, need, option in ((retention.pages, pages, "pages"), (retention.states, states, "state_slots")):
         if pool is None or pool.free >= need:
             continue
         unit = f"pages of {pool.page_size} tokens" if isinstance(pool, PagePool) else pool.noun
-        lines.append(f"need {need} {unit}, {pool.free} of {pool.capacity} are free")
+        lines.append(f"need {need} {unit}, {pool.free} of {pool.capacity} are free{_soon(retention, pool)}")
         if need > pool.capacity:
             lines.append(f"dropping threads cannot help: build the engine with more {option}")
             continue
@@ -31,6 +33,14 @@ def shortage(
             named = ", ".join(f"thread {thread.id} ({count})" for count, thread in largest)
             lines.append(f"largest holders: {named}; drop threads, or build the engine with more {option}")
     return "; ".join(lines)
+
+
+def _soon(retention: Retention, pool: Pool) -> str:
+    """What will be free without anybody's doing."""
+    transfers = retention.swapping.moving.values()
+    moving = sum(len(t.pages if pool is retention.pages else t.states) for t in transfers)
+    fenced = f", {pool.fenced} more at the end of the open step" if pool.fenced else ""
+    return fenced + (f", {moving} are being copied" if moving else "")
 
 
 def _holders(threads: Iterable[Thread]) -> dict[Thread, dict[str, int]]:

@@ -7,13 +7,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from octopus.core.cursor import Cursor
+from octopus.core.namespace import PLAIN, Namespace
+from octopus.core.nothing import NOTHING
 
 if TYPE_CHECKING:
     from octopus.core.waits import Wait
 
 
 class Status(Enum):
-    """Where a thread stands in its life. Terminal states are sticky."""
+    """Where a thread stands in its life. Those that are `terminal` are sticky."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -21,10 +23,12 @@ class Status(Enum):
     CANCELLED = "cancelled"
     FAILED = "failed"
 
-    @property
-    def terminal(self) -> bool:
-        """Whether the thread has ended."""
-        return self not in (Status.RUNNING, Status.WAITING)
+    def __init__(self, word: str) -> None:
+        self.terminal = word not in ("running", "waiting")
+
+
+RUNNING = Status.RUNNING
+"""A plain name: to look up a member of an enumeration takes six times as long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -66,34 +70,48 @@ class Thread:
         snapshots: The commits, by version.
         at_tip: Whether it stands, as the writer, at the end of its segment.
         dropped: Whether its handle has been given back.
+        namespace: What else but tokens and weights decides its KV; children inherit it.
+        priority: Who is preempted last: the higher, the later. Children inherit it.
+        preempted: Whether its memory was taken away since it was last computed.
+        turns: Its last two turn boundaries, each in the segment that holds the last token before it.
+
+    What few threads ever change is a default of the class: forking makes many.
     """
 
-    __slots__ = (
-        "at_tip", "child_index", "children", "children_made", "cursor", "depth", "dropped", "fork_cursor", "id",
-        "parent", "published", "reason", "snapshots", "status", "version", "wait", "waiters", "weights_version",
-    )  # fmt: skip
+    at_tip = False
+    children: dict[int, Thread] = NOTHING
+    children_made = 0
+    dropped = False
+    preempted = False
+    published: Cursor | None = None
+    reason: str | None = None
+    snapshots: dict[int, Snapshot] = NOTHING
+    status: Status = RUNNING
+    turns: tuple[Cursor, ...] = ()
+    version = 0
+    wait: Wait | None = None
+    waiters: dict[Wait, None] = NOTHING
 
     def __init__(
-        self, *, id: int, child_index: int, parent: Thread | None, cursor: Cursor, weights_version: int
+        self,
+        id: int,
+        child_index: int,
+        parent: Thread | None,
+        cursor: Cursor,
+        weights_version: int,
+        namespace: Namespace = PLAIN,
+        priority: int = 0,
     ) -> None:
         self.id = id
         self.child_index = child_index
         self.parent = parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        if parent is None:
+            self.depth, self.namespace, self.priority = 0, namespace, priority
+        else:
+            self.depth, self.namespace, self.priority = parent.depth + 1, parent.namespace, parent.priority
         self.fork_cursor = cursor
         self.cursor = cursor
         self.weights_version = weights_version
-        self.at_tip = False
-        self.status = Status.RUNNING
-        self.reason: str | None = None
-        self.version = 0
-        self.published: Cursor | None = None
-        self.snapshots: dict[int, Snapshot] = {}
-        self.children: dict[int, Thread] = {}
-        self.children_made = 0
-        self.wait: Wait | None = None
-        self.waiters: dict[Wait, None] = {}
-        self.dropped = False
 
     @property
     def path(self) -> tuple[int, ...]:

@@ -41,6 +41,8 @@ def unseen_pieces(reader: Cursor, source: Cursor, start: int) -> list[Piece] | N
     None says that the whole range is new, which is the usual case and needs no list. The range must lie beyond the
     common prefix of both paths, so that nothing of it is on the reader's own path.
     """
+    if reader.segment.mounting is None:
+        return None
     overlapping = [mount for mount in mounts_on_path(reader) if _overlap(mount, source, start)]
     if not overlapping:
         return None

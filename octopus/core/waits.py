@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -38,6 +38,7 @@ class Wait:
         deadline_s: Time of the graph's clock at which it ends anyway; None for never.
         statuses: Status of each awaited thread, by thread id, once done or once the waiter has ended.
         timed_out: Whether the deadline ended it.
+        callbacks: Called with the wait, once, when it is done.
     """
 
     waiter: Thread
@@ -49,6 +50,7 @@ class Wait:
     met_at: dict[Thread, Cursor] = field(default_factory=dict)
     statuses: dict[int, Status] | None = None
     timed_out: bool = False
+    callbacks: list[Callable[[Wait], object]] = field(default_factory=list)
 
     @property
     def done(self) -> bool:
@@ -99,11 +101,12 @@ class WaitTable:
             refuse_cycle(thread, others)
         self._ledger.event("wait", thread.id, [other.id for other in others], mode, until, timeout_s)
         if satisfied:
-            self._finish(wait)
+            self._finish([wait])
             return wait
         thread.status, thread.wait = Status.WAITING, wait
         self._open[wait] = None
         for other in set(others):
+            other.waiters = other.waiters or {}
             other.waiters[wait] = None
         return wait
 
@@ -118,9 +121,7 @@ class WaitTable:
 
     def wake(self, *threads: Thread) -> None:
         """`threads` have ended or have a newer version: lets those go on for whom that was enough."""
-        for thread in threads:
-            for wait in [wait for wait in thread.waiters if wait.look()]:
-                self._finish(wait)
+        self._finish(dict.fromkeys(wait for thread in threads for wait in thread.waiters if wait.look()))
 
     def expire(self) -> list[Wait]:
         """Ends the waits whose deadline has passed and returns them."""
@@ -128,23 +129,40 @@ class WaitTable:
         late = [wait for wait in self._open if wait.deadline_s is not None and wait.deadline_s <= now_s]
         for wait in late:
             wait.timed_out = True
-            self._finish(wait)
+        self._finish(late)
         return late
+
+    def withdraw(self, wait: Wait) -> None:
+        """The waiter goes on without having got what it waited for. Nothing for a wait that is done."""
+        if not wait.done:
+            wait.timed_out = True
+            self._finish([wait])
 
     def close(self, wait: Wait) -> None:
         """Nobody waits on `wait` any more: it has finished, or the waiter has ended."""
-        wait.statuses = {other.id: other.status for other in wait.awaited}
+        if wait.statuses is None:
+            wait.statuses = {other.id: other.status for other in wait.awaited}
         wait.waiter.wait = None
+        callbacks, wait.callbacks = wait.callbacks, []
+        for callback in callbacks:
+            callback(wait)
         if wait in self._open:
             del self._open[wait]
             for other in set(wait.awaited):
                 del other.waiters[wait]
 
-    def _finish(self, wait: Wait) -> None:
+    def _finish(self, waits: Collection[Wait]) -> None:
+        """Lets the waiters go on. All are told the statuses of one moment, in which none of them went on yet."""
+        for wait in waits:
+            wait.statuses = {other.id: other.status for other in wait.awaited}
+        for wait in waits:
+            self._go_on(wait)
+
+    def _go_on(self, wait: Wait) -> None:
         thread, event = wait.waiter, self._ledger.event
         self.close(wait)
         thread.status = Status.RUNNING
-        named = [(other.id, other.status.value) for other in dict.fromkeys(wait.awaited)]
+        named = [(other, status.value) for other, status in (wait.statuses or {}).items()]
         segment, length = thread.cursor
         order = event("resume", thread.id, segment.index, length, named, wait.timed_out)
         places = [wait.met_at[other] for other in dict.fromkeys(wait.awaited) if other in wait.met_at]

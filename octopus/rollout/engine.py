@@ -5,28 +5,29 @@ Letters: N threads or stretches of a batch, C hidden channels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from octopus.core.cursor import Cursor
-from octopus.core.errors import GenerateAfterMount, OctopusError, invariant
+from octopus.core.errors import GenerateAfterMount, NotRunning, OctopusError, StaleHandle, invariant
 from octopus.core.graph import Graph
+from octopus.core.host import HostTier
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool, StatePool
-from octopus.core.reservation import Reservation
-from octopus.core.schedule import Schedule, Stretch
-from octopus.core.storage import KVStorage
+from octopus.core.seals import Seals
+from octopus.core.storage import HostStorage, KVStorage, TensorSeals
+from octopus.core.thread import Status
 from octopus.core.thread import Thread as Record
 from octopus.core.trace import Trace
 from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
-from octopus.rollout.frontier import Frontier
 from octopus.rollout.generation import Generation
+from octopus.rollout.passes import Passes
 from octopus.rollout.sampling import Draw, choose
 from octopus.rollout.thread import Thread
+from octopus.rollout.turns import Turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -52,6 +53,9 @@ class Engine:
         state_slots: int = 64,
         batch_tokens: int = 1024,
         seed: int = 0,
+        host_pages: int = 0,
+        host_states: int = 0,
+        seal_rate: float | None = None,
         limits: Limits | None = None,
         trace: Trace | None = None,
     ) -> None:
@@ -65,6 +69,9 @@ class Engine:
             state_slots: Number of recurrent states, for models that have them.
             batch_tokens: Most tokens of one forward pass; longer prompts are computed in chunks.
             seed: Seed of all random draws.
+            host_pages: Pages of host memory for what no running thread sees.
+            host_states: Recurrent states, likewise.
+            seal_rate: Share of the pages read in a step that are compared with their fingerprints; None keeps none.
             limits: Fan-out and depth limits of the graph.
             trace: Gets every event of the graph.
 
@@ -77,7 +84,6 @@ class Engine:
         shape = self.backbone.kv_shape
         states = StatePool(state_slots) if shape.recurrent_layers else None
         pool = PagePool(pages, page_size=page_size)
-        self.graph = Graph(pages=pool, states=states, limits=limits, trace=trace)
         self.storage = KVStorage(
             shape,
             num_slots=pages * page_size,
@@ -85,9 +91,17 @@ class Engine:
             dtype=self.backbone.dtype,
             device=self.backbone.device,
         )
-        self._page_size = page_size
-        self._batch_tokens = batch_tokens
-        self._frontier = Frontier()
+        seals = None if seal_rate is None else TensorSeals(self.storage, page_size=page_size)
+        self.graph = Graph(
+            pages=pool,
+            states=states,
+            host=self._host_tier(seals, host_pages, host_states, page_size),
+            seals=None if seals is None or seal_rate is None else Seals(seals, rate=seal_rate),
+            limits=limits,
+            trace=trace,
+        )
+        self._passes = Passes(self.graph, self.backbone, self.storage, page_size, batch_tokens)
+        self._frontier = self._passes.frontier
 
     @classmethod
     def from_pretrained(
@@ -131,6 +145,8 @@ class Engine:
             temperature: 0 for greedy.
             stop_tokens: Token ids that end a thread's turn; None for those of the model's generation settings.
 
+        A thread that is cancelled meanwhile ends with what it had; the others go on.
+
         Raises:
             GenerateAfterMount: a thread has mounted and not yet been given a token since.
             CapacityExceeded: a pool is too small. What was sampled before stays on the threads.
@@ -141,16 +157,22 @@ class Engine:
             raise ValueError("generate takes each thread once; fork a thread to sample from it twice")
         stops = set(self._default_stops() if stop_tokens is None else stop_tokens)
         sampled: dict[Thread, list[tuple[int, float]]] = {thread: [] for thread in threads}
-        active = list(threads)
-        for _ in range(max_tokens):
-            draws = [Draw(self.seed, thread.record.path, thread.draws) for thread in active]
-            chosen = self.sample([thread.record for thread in active], draws, temperature=temperature)
-            for thread, (token, log_probability) in zip(active, chosen, strict=True):
-                thread.append_sampled(token, log_probability)
-                sampled[thread].append((token, log_probability))
-            active = [thread for thread in active if sampled[thread][-1][0] not in stops]
-            if not active:
-                break
+        for thread in threads:
+            self._refuse_unready(thread.record)
+        turns = Turns(threads, key=lambda thread: (-thread.record.priority, thread.id))
+        while turns.active:
+            with turns.parking():
+                chosen = self._sample_running(turns.active, temperature)
+                with self.graph.lock:  # So that nobody is cancelled in between.
+                    for thread, (token, log_probability) in chosen.items():
+                        if thread.status is Status.RUNNING:
+                            thread.append_sampled(token, log_probability)
+                            sampled[thread].append((token, log_probability))
+                    turns.keep(
+                        lambda t: t.status is Status.RUNNING
+                        and len(sampled[t]) < max_tokens
+                        and not (sampled[t] and sampled[t][-1][0] in stops)
+                    )
         return [self._generation(sampled[thread], stops) for thread in threads]
 
     @torch.inference_mode()
@@ -174,7 +196,7 @@ class Engine:
         for record in also:
             self.graph.refuse_unready(record)
         cursors = [record.cursor for record in records]
-        self._compute(cursors, [record.cursor for record in also])
+        self._passes.make_ready(records, also)
         if not cursors:
             return []
         rows = [self._frontier.get(cursor) for cursor in cursors]
@@ -186,13 +208,11 @@ class Engine:
         """Computes the KV (and state) of everything the threads have recorded. Raises CapacityExceeded."""
         for thread in threads:
             self.graph.refuse_unready(thread.record)
-        self._compute([], [thread.record.cursor for thread in threads])
+        self._passes.make_ready([], [thread.record for thread in threads])
 
     def trim(self) -> None:
         """Gives back at once what nobody can reach; else it is given back when its room is needed."""
-        retention = self.graph.retention
-        while retention.cached:
-            retention.evict(next(iter(retention.cached)))
+        self.graph.trim()
 
     def advance_weights(self) -> None:
         """The weights have changed: every call with an older thread is refused, but for cancel and drop."""
@@ -201,35 +221,32 @@ class Engine:
 
     # ---- inner workings ----
 
+    def _sample_running(
+        self, threads: Sequence[Thread], temperature: float
+    ) -> dict[Thread, tuple[int, float]]:
+        """One token for each of `threads` that has not been ended by somebody else. Raises CapacityExceeded."""
+        while True:
+            running = [thread for thread in threads if thread.status is Status.RUNNING]
+            records = [thread.record for thread in running]
+            draws = [Draw(self.seed, thread.record.path, thread.draws) for thread in running]
+            try:
+                return dict(zip(running, self.sample(records, draws, temperature=temperature), strict=True))
+            except (NotRunning, StaleHandle):
+                if all(thread.status is Status.RUNNING for thread in running):
+                    raise
+
     def _choose(
         self, hidden_NC: Tensor, records: Sequence[Record], draws: Sequence[Draw], temperature: float
     ) -> tuple[list[int], list[float]]:
         return choose(self.backbone.logits(hidden_NC), draws, temperature)
 
-    def _compute(self, sampled: Sequence[Cursor], others: Sequence[Cursor]) -> None:
-        """Makes every cursor ready, and the last hidden states of those that are sampled from.
-
-        Reserves for the whole schedule, acts wave by wave, publishes.
-        """
-        schedule = Schedule(recurrent=self.graph.retention.states is not None, chunk_tokens=self._batch_tokens)
-        for cursor in sampled:
-            schedule.require(cursor, hidden=self._frontier.get(cursor) is None)
-        for cursor in others:
-            schedule.require(cursor)
-        reservation = Reservation(self.graph.retention, schedule.stretches)
-        try:
-            for wave in schedule.waves:
-                for batch in _batches(wave, self._batch_tokens):
-                    self._run(batch, reservation)
-        finally:
-            reservation.abandon()
-
-    def _run(self, batch: list[Stretch], reservation: Reservation) -> None:
-        moves = [(stretch, reservation.state_move(stretch)) for stretch in batch]
-        hidden_NC = self.backbone.advance(moves, self.storage, page_size=self._page_size)
-        for stretch, hidden_C in zip(batch, hidden_NC.unbind(), strict=True):
-            reservation.publish(stretch)
-            self._frontier.put(stretch.segment, stretch.stop, hidden_C)
+    def _host_tier(
+        self, seals: TensorSeals | None, pages: int, states: int, page_size: int
+    ) -> HostTier | None:
+        if not pages and not states:
+            return None
+        copier = HostStorage(self.storage, seals, pages=pages, states=states, page_size=page_size)
+        return HostTier(pages=pages, states=states, copier=copier)
 
     def _refuse_unready(self, record: Record) -> None:
         self.graph.refuse_unready(record)
@@ -253,20 +270,6 @@ class Engine:
             text=str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)),
             tokens=tokens,
             log_probabilities=tuple(log_probability for _, log_probability in sampled),
-            stopped=tokens[-1] in stops,
+            stopped=bool(tokens) and tokens[-1] in stops,
         )
 
-
-def _batches(wave: list[Stretch], batch_tokens: int) -> Iterator[list[Stretch]]:
-    """Cuts a wave into batches of at most `batch_tokens` tokens; no stretch is longer than that."""
-    batch: list[Stretch] = []
-    tokens = 0
-    for stretch in wave:
-        length = stretch.stop - stretch.start
-        if batch and tokens + length > batch_tokens:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(stretch)
-        tokens += length
-    if batch:
-        yield batch

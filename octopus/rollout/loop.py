@@ -69,8 +69,8 @@ class Rollouts:
         """Plays every task once for each of its seeds; returns the records of each task, in the order of its seeds.
 
         Every episode ends with an outcome, and none leaves a thread or a page behind, also when this raises. When
-        memory runs out, the episode that began last is taken off and played again later; an episode that does not fit
-        even alone ends with the outcome `capacity`.
+        memory runs out, the episode that began last pauses until another has ended; if that is not enough, it is taken
+        off and played again later; an episode that does not fit even alone ends with the outcome `capacity`.
         """
         table = _Table(groups=[_Group(task=task) for task in tasks], seats=self._most_episodes)
         try:
@@ -162,11 +162,20 @@ class Rollouts:
             self._calls.wait(calls)
 
     def _make_room(self, table: _Table) -> None:
-        """Takes off the episode that began last, or ends the only one."""
+        """Pauses the episode that began last, else takes one off that pauses, else ends the only one.
+
+        The memory of one that pauses can be taken away by the store; what others of its threads hold, cannot.
+        """
+        playing = [running for running in table.running if not running.paused]
+        if len(playing) > 1:
+            playing[-1].paused = True
+            return
         last = table.running[-1]
         if len(table.running) == 1:
             last.play.run_out()
             return
+        if last is playing[0]:
+            last = table.running[-2]
         self._leave(table, last)
         table.waiting.appendleft((last.group, last.number))
         table.seats = len(table.running)
@@ -183,6 +192,8 @@ class Rollouts:
     def _leave(self, table: _Table, running: _Running) -> None:
         """Gives back whatever an episode holds."""
         table.running.remove(running)
+        for other in table.running:
+            other.paused = False
         for call in running.calls.values():
             self._calls.abandon(call)
         running.play.drop()
@@ -206,11 +217,12 @@ class _Group:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Running:
-    """An episode that is played: one rollout of a group, and the calls under way."""
+    """An episode that is played: one rollout of a group, whether it pauses for want of memory, the calls under way."""
 
     group: _Group
     number: int
     play: Play
+    paused: bool = False
     calls: dict[Agent, Call] = field(default_factory=dict)
 
 
@@ -232,4 +244,5 @@ class _Table:
 
     def those(self, state: State) -> Iterator[tuple[Play, Agent]]:
         """The agents of all episodes that are in a state."""
-        return ((running.play, agent) for running in self.running for agent in running.play.those(state))
+        playing = [running for running in self.running if not running.paused]
+        return ((running.play, agent) for running in playing for agent in running.play.those(state))

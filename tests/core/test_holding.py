@@ -11,8 +11,6 @@ from core.test_memory import PretendedEngine
 
 from octopus.core.errors import CapacityExceeded, InvariantViolation, StaleHandle
 from octopus.core.graph import Graph
-from octopus.core.reservation import Reservation
-from octopus.core.schedule import Schedule
 from octopus.core.thread import Status
 
 
@@ -168,18 +166,22 @@ def test_a_state_that_an_eviction_sets_free_is_advanced_in_place() -> None:
     graph.check()
 
 
-def test_the_state_that_a_writer_goes_on_from_is_nobody_elses() -> None:
-    """Catches: a running thread's last state given up for another's step, to be computed again at once."""
+def test_the_state_that_a_writer_goes_on_from_goes_by_preemption_only() -> None:
+    """Catches: a running thread's last state taken for cache; a preempted thread that cannot go on."""
     engine = PretendedEngine(pages=50, states=1)
     graph = engine.graph
-    one, two = graph.thread(), graph.thread()
+    one, two = graph.thread(priority=1), graph.thread()
     for thread in (one, two):
         graph.append(thread, [0] * 3)
     engine.compute(one)
     graph.append(one, [0])
-    with pytest.raises(CapacityExceeded, match=r"need 1 state slots, 0 of 1 are free; largest holders: thread 0 \(1\)"):
-        engine.compute(two)
-    assert 3 in one.cursor.segment.states
+    engine.compute(two)
+    assert one.preempted and graph.stats().counters.preempted_recomputed == 1
+    assert graph.stats().counters.evicted_states == 0
+    engine.compute(one)
+    assert (one.preempted, two.preempted) == (False, True)
+    engine.check_views()
+    graph.check()
 
 
 def test_a_pass_leaves_a_state_wherever_somebody_may_go_on() -> None:
@@ -226,12 +228,8 @@ def test_an_abandoned_reservation_forgets_no_state_that_it_did_not_touch() -> No
     engine.compute(*threads)
     for thread in threads:
         graph.append(thread, [0])
-    schedule = Schedule(recurrent=True, chunk_tokens=6)
-    for thread in threads:
-        schedule.require(thread.cursor)
-    reservation = Reservation(graph.retention, schedule.stretches)
-    reservation.state_move(schedule.stretches[0])
-    reservation.abandon()
+    with graph.begin_step(threads) as step:
+        step.state_move(step.waves[0][0])
     assert [dict.keys(thread.cursor.segment.states) for thread in threads] == [set(), {3}, {3}]
     engine.compute(*threads)
     graph.check()
@@ -248,10 +246,12 @@ def test_a_refusal_names_who_stands_there_each_once() -> None:
     graph.append(heir, [0] * 4)
     engine.compute(heir)
     graph.drop(first)
-    graph.fork(heir)
+    (other,) = graph.fork(heir)
     small = graph.thread()
     graph.append(small, [0] * 4)
     engine.compute(small)
+    for thread in (heir, other, small):
+        graph.commit(thread)
     late = graph.thread()
     graph.append(late, [0] * 12)
     message = (

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from octopus.core.cursor import Cursor
 from octopus.core.errors import CapacityExceeded, InvariantViolation, RewindRefused
 from octopus.core.graph import Graph
 from octopus.core.pool import NO_PAGE, PagePool, StatePool
-from octopus.core.reservation import Reservation, state_place
-from octopus.core.schedule import Schedule
+from octopus.core.reservation import state_place
 from octopus.core.thread import Status, Thread
 from octopus.core.visibility import view
 
@@ -30,20 +30,14 @@ class PretendedEngine:
         self.fail_at: int | None = None
 
     def compute(self, *threads: Thread) -> None:
-        schedule = Schedule(recurrent=self.states is not None, chunk_tokens=self.chunk_tokens)
-        for thread in threads:
-            schedule.require(thread.cursor)
-        reservation = Reservation(self.graph.retention, schedule.stretches)
-        try:
-            for wave in schedule.waves:
+        with self.graph.begin_step(threads, chunk_tokens=self.chunk_tokens) as step:
+            for wave in step.waves:
                 for stretch in wave:
-                    self.write(stretch, reservation)
-        finally:
-            reservation.abandon()
+                    self.write(stretch, step)
 
-    def write(self, stretch, reservation) -> None:
+    def write(self, stretch, step) -> None:
         segment, start, stop, again = stretch
-        move = reservation.state_move(stretch)
+        move = step.state_move(stretch)
         if self.fail_at is not None:
             self.fail_at -= 1
             if self.fail_at < 0:
@@ -59,7 +53,7 @@ class PretendedEngine:
                 self.slots[self.slot(segment, offset)] = (segment.index, offset)
         if self.states is not None:
             self.state_of[move.write] = (segment.index, stop)
-        reservation.publish(stretch)
+        step.publish(stretch)
 
     def slot(self, segment, offset: int) -> tuple[int, int]:
         handle = segment.pages[offset // PAGE]
@@ -268,7 +262,7 @@ def test_the_audit_sees_a_lost_page_and_a_wrong_count() -> None:
     with pytest.raises(InvariantViolation, match="pages allocated but owned by nobody"):
         graph.check()
     engine.pool.release(extra)
-    segment.references.add(3)
+    graph.retention.hold(Cursor(segment, 3))
     with pytest.raises(InvariantViolation, match=r"counts references \[3\], found \[\]"):
         graph.check()
 

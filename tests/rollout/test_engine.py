@@ -214,12 +214,12 @@ def test_a_pool_too_small_for_the_prompt_is_refused_before_anything_happens() ->
 
 def test_a_state_pool_too_small_is_refused() -> None:
     """Catches: admission that checks the pages only."""
-    engine = tiny_engine(tiny_qwen35(), state_slots=2)
+    engine = tiny_engine(tiny_qwen35(), state_slots=1)
     root = engine.thread([1, 2, 3])
     branches = root.fork(2)
     for branch in branches:
         branch.append([4])
-    with pytest.raises(CapacityExceeded, match=r"^need 3 state slots, 2 of 2 are free; .* with more state_slots$"):
+    with pytest.raises(CapacityExceeded, match=r"^need 2 state slots, 1 of 1 are free; .* with more state_slots$"):
         engine.generate(branches, max_tokens=1)
     assert engine.graph.retention.pages.used == 0
 

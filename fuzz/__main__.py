@@ -1,0 +1,100 @@
+"""`python -m fuzz MODE`: exits 0 when nothing was found (for `canary`: when everything that was planted was)."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fuzz import attacks, mutants
+from fuzz.attacks import Found
+from fuzz.profiles import EXPLORE, SMOKE
+from fuzz.traces import replay
+
+
+def smoke(seed: int) -> None:
+    """Seconds: always the same examples, a little of everything."""
+    attacks.saved_cases()
+    attacks.state_machine(SMOKE, seed=0)
+    attacks.random_episodes(0, count=150, operations=150)
+    attacks.failing_allocations(0, histories=6)
+    attacks.interleavings(exhaustive=False, seed=0, count=25)
+    attacks.cancelled_awaits()
+    attacks.crowds(0, rounds=1, members=6, operations=300)
+
+
+def ci(seed: int) -> None:
+    """Two or three minutes: fresh examples by the seed, and all interleavings."""
+    attacks.state_machine(EXPLORE, seed=seed)
+    attacks.random_episodes(seed, count=500, operations=250)
+    attacks.failing_allocations(seed, histories=24)
+    attacks.interleavings(exhaustive=True, seed=seed)
+    attacks.crowds(seed, rounds=3, members=16, operations=1_000)
+
+
+def soak(seed: int) -> None:
+    """Hours: 300,000 operations from each of four seeds, and 16 threads with 10,000 calls each, 20 times."""
+    for number in range(4):
+        attacks.random_episodes(seed + number * 1_000_000, count=1_000, operations=300, compare_every=4)
+    attacks.crowds(seed, rounds=20, members=16, operations=10_000)
+
+
+def canary(seed: int) -> None:
+    """Plants faults one at a time. Raises Found if one of them is not noticed."""
+    missed = attacks.canaries(seed)
+    if missed:
+        raise Found(f"the fuzzers are blind to: {', '.join(missed)}")
+
+
+MODES: dict[str, Callable[[int], None]] = {"smoke": smoke, "ci": ci, "soak": soak, "canary": canary}
+
+
+def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> None:
+    """Mutants of the core. Raises Found if more than one in twenty survives."""
+    verdicts: list[mutants.Verdict] = []
+    hunted = mutants.run(seed, count, jobs=jobs, timeout_s=timeout_s)
+    if next(hunted).verdict != "survived":
+        raise Found("the core as it is does not survive the attacks, so verdicts on mutants say nothing")
+    for verdict in hunted:
+        verdicts.append(verdict)
+        print(f"{len(verdicts)}/{count} {verdict}", flush=True)
+    print(f"seed {seed}: {mutants.summary(verdicts)}")
+    survivors = sum(verdict.verdict == "survived" for verdict in verdicts)
+    if survivors > count * 0.05:
+        raise Found(f"{survivors} of {count} mutants survived; show which are equivalent, or test what is not")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a mode; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("mode", choices=[*MODES, "mutants", "replay"])
+    parser.add_argument("file", nargs="?", type=Path, help="for `replay`: a saved case")
+    parser.add_argument("--seed", type=int, default=None, help="else one is drawn and printed")
+    parser.add_argument("--count", type=int, default=300, help="for `mutants`: how many")
+    parser.add_argument("--jobs", type=int, default=1, help="for `mutants`: how many at a time")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="for `mutants`: processor seconds an attack")
+    chosen = parser.parse_args(arguments)
+    seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
+    began_s = time.monotonic()
+    print(f"fuzz {chosen.mode}, seed {seed}", flush=True)
+    try:
+        if chosen.mode == "mutants":
+            hunt(seed, chosen.count, jobs=chosen.jobs, timeout_s=chosen.timeout_s)
+        elif chosen.mode == "replay":
+            if chosen.file is None:
+                parser.error("replay needs a file")
+            replay(chosen.file)
+        else:
+            MODES[chosen.mode](seed)
+    except Found as found:
+        print(f"FOUND: {found}", file=sys.stderr)
+        return 1
+    print(f"fuzz {chosen.mode}: clean after {time.monotonic() - began_s:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Mutants of the core: each is attacked by the smoke fuzz and the core's tests, and ought not to survive."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.mutation import Mutation, mutated, mutations
+
+ROOT = Path(__file__).parent.parent
+CORE = Path("octopus/core")
+SPARED_FILES = {"__init__.py", "errors.py", "storage.py", "shortage.py"}
+"""No behaviour, tensors, or messages alone."""
+PLAIN_PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--noconftest")
+ATTACKS = (
+    ("-m", "fuzz", "smoke"),
+    ("-m", "pytest", *PLAIN_PYTEST, "--ignore=tests/core/test_cost.py", "tests/corpus", "tests/core"),
+)
+PATIENCE = 4
+"""How many seconds of a clock an attack may take for each second of processor time that it is given."""
+LINKED = ("tests", "pyproject.toml", "docs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What became of a mutant: `killed`, `timeout` or `survived`, and by which attack."""
+
+    path: Path
+    mutation: Mutation | None
+    verdict: str
+    by: str
+
+    def __str__(self) -> str:
+        change = "" if self.mutation is None else f":{self.mutation.line}  {self.mutation.what}"
+        return f"{self.verdict:9} {self.path.as_posix()}{change}" + (f"  ({self.by})" if self.by else "")
+
+
+def draw_mutants(seed: int, count: int, *, core: Path = ROOT / CORE) -> list[tuple[Path, Mutation]]:
+    """So many different mutants of the core. Raises ValueError if it has fewer."""
+    everything = [
+        (CORE / path.name, mutation)
+        for path in sorted(core.glob("*.py"))
+        if path.name not in SPARED_FILES
+        for mutation in mutations(path.read_text())
+    ]
+    if count > len(everything):
+        raise ValueError(f"the core has {len(everything)} mutants, {count} were asked for")
+    return random.Random(seed).sample(everything, count)
+
+
+def attack(original: Path, path: Path, mutation: Mutation | None, *, timeout_s: float) -> Verdict:
+    """Runs the attacks on one mutant (None: on the core as it is), in a folder of its own, until one of them fails."""
+    with tempfile.TemporaryDirectory(prefix="octopus-mutant-") as folder:
+        root = Path(folder) / "mutant"
+        shutil.copytree(original, root, symlinks=True)
+        if mutation is not None:
+            (root / path).write_text(mutated((original / path).read_text(), mutation))
+        for attack in ATTACKS:
+            verdict = _attack_once(root, attack, timeout_s=timeout_s)
+            if verdict != "survived":
+                return Verdict(path=path, mutation=mutation, verdict=verdict, by=attack[1])
+    return Verdict(path=path, mutation=mutation, verdict="survived", by="")
+
+
+def _attack_once(root: Path, attack: tuple[str, ...], *, timeout_s: float) -> str:
+    """The verdict of one attack. It gets so many seconds of processor time, and on a busy machine more of a clock's."""
+    command = [sys.executable, "-B", *attack]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        seconds = int(timeout_s)
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 5))
+        try:
+            status = process.wait(timeout=PATIENCE * timeout_s)
+        except subprocess.TimeoutExpired:  # It sleeps: a deadlock.
+            process.kill()
+            return "timeout"
+    return "survived" if status == 0 else "timeout" if status == -signal.SIGXCPU else "killed"
+
+
+def run(seed: int, count: int, *, jobs: int, timeout_s: float) -> Iterator[Verdict]:
+    """The verdict on the core as it is, then those on the mutants in the order of the draw.
+
+    All are made from one copy of the sources, whatever is edited or saved beside them meanwhile.
+    """
+    with tempfile.TemporaryDirectory(prefix="octopus-mutants-of-") as folder, ThreadPoolExecutor(jobs) as pool:
+        original = Path(folder) / "original"
+        _lay_out(original)
+        drawn = draw_mutants(seed, count, core=original / CORE)
+        yield attack(original, CORE, None, timeout_s=timeout_s)
+        yield from pool.map(lambda mutant: attack(original, *mutant, timeout_s=timeout_s), drawn)
+
+
+def summary(verdicts: list[Verdict]) -> str:
+    """Counts, and the share that did not survive."""
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    caught = counts["killed"] + counts["timeout"]
+    share = 100 * caught / max(1, len(verdicts))
+    return (
+        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['timeout']} timeouts, "
+        f"{counts['survived']} survived; {share:.1f} % caught"
+    )
+
+
+def _lay_out(root: Path) -> None:
+    """Copies of the core and of the fuzzers, which save what they find beside them; links to everything else."""
+    package = root / "octopus"
+    package.mkdir(parents=True)
+    cruft = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "fuzz", root / "fuzz", ignore=cruft)
+    for entry in (ROOT / "octopus").iterdir():
+        if entry.name == "core":
+            shutil.copytree(entry, package / "core", ignore=cruft)
+        elif entry.name != "__pycache__":
+            (package / entry.name).symlink_to(entry)
+    for name in LINKED:
+        (root / name).symlink_to(ROOT / name)
