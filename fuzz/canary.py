@@ -54,16 +54,25 @@ def _release_forgets_one() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _mount_takes_one_position_more() -> Iterator[None]:
+    right = Mount.__init__
+
+    def wrong(self: Mount, *fields: Any) -> None:
+        right(self, *fields)
+        self.resume_position += 1
+
+    with mock.patch.object(Mount, "__init__", wrong):
+        yield
+
+
 CANARIES = (
     Canary(name="a view ends one token late", planted=_view_ends_one_token_late),
     Canary(
         name="the last visible token of a segment is given back",
         planted=lambda: _property(Segment, "visible_end", lambda segment, end: max(0, end - 1)),
     ),
-    Canary(
-        name="a mount takes one position too many",
-        planted=lambda: _property(Mount, "resume_position", lambda mount, position: position + 1),
-    ),
+    Canary(name="a mount takes one position too many", planted=_mount_takes_one_position_more),
     Canary(name="a release forgets a unit", planted=_release_forgets_one),
     Canary(
         name="a thread counts one own token too few",

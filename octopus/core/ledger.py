@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from octopus.core.cursor import Cursor
+from octopus.core.cursor import Cursor, new_cursor
 from octopus.core.errors import NotRunning, StaleHandle, StaleWeights
 from octopus.core.mount import Mount
 from octopus.core.namespace import PLAIN, Namespace
@@ -40,7 +40,7 @@ class Ledger:
         """Numbers an event and records it; `fields` are those of `trace.FIELDS[kind]`."""
         self.order = order = self.order + 1
         if self.trace is not None:
-            self.trace.events.append((order, kind, fields))
+            self.trace.events.append((order, kind, *fields))
         return order
 
     # ---- creation ----
@@ -58,31 +58,40 @@ class Ledger:
         return thread
 
     def new_children(self, parent: Thread, cursor: Cursor, count: int) -> list[Thread]:
-        """Threads that begin at `cursor`, where somebody stands. Child indices are never given twice."""
+        """Forks: threads that begin at `cursor`, where somebody stands. Child indices are never given twice."""
         parent.children = siblings = parent.children or {}
         threads, version, children = self.threads, self.weights_version, []
         shift = parent.children_made - self._threads_made
-        for id in range(self._threads_made, self._threads_made + count):
+        ids = range(self._threads_made, self._threads_made + count)
+        for id in ids:
             threads[id] = siblings[id] = child = Thread(id, id + shift, parent, cursor, version)
             children.append(child)
         self._threads_made += count
         parent.children_made += count
-        segment, length = cursor
-        segment.add_reference(length, count)
+        cursor.segment.add_reference(cursor.length, count)
+        self.order = order = self.order + 1
+        if self.trace is not None:
+            self.trace.events.append((order, "fork", parent.id, ids, cursor.segment.index, cursor.length))
         return children
 
-    def open_segment(self, thread: Thread, start_position: int, mounts: tuple[Mount, ...] = ()) -> None:
-        """Opens a segment below the thread's cursor and moves the thread onto it."""
+    def open_segment(self, thread: Thread, start_position: int, mounts: tuple[Mount, ...] = ()) -> Segment:
+        """Opens a segment below the thread's cursor and moves the thread onto it. Returns the segment."""
         parent = thread.cursor
-        above, length = parent
         index, writer = self._segments_made, thread.id
-        order = self.event("open", index, writer, above.index, length, start_position)
+        self.order = order = self.order + 1
+        if self.trace is not None:
+            above = parent.segment.index
+            self.trace.events.append((order, "open", index, writer, above, parent.length, start_position))
         segment = Segment(
             index, parent, start_position, writer, order, self.weights_version, mounts, thread.namespace
         )
         self._segments_made = index + 1
         self.retention.segments[index] = segment
-        self.retention.descend(thread, segment)
+        if thread.at_tip:
+            self.retention.leave_to_child(parent)
+        segment.tip = thread.at_tip = True  # Else it already counts as one who stands there.
+        thread.cursor = new_cursor((segment, 0))
+        return segment
 
     def publish(self, thread: Thread) -> int:
         """The place where the thread stands gets the next version. Holds nothing."""

@@ -35,6 +35,7 @@ class Mount:
         count: Number of visible tokens.
         base: Position at which the first visible token appears (`append`).
         placement: `append` lays the parts end to end from `base`; `original` leaves every token where it was.
+        resume_position: The reader's next position after this mount alone.
         first_offset: Offset of the first visible token in the source's last segment, 0 if it lies further up.
         order: Event order number of the read; 0 until it happens.
     """
@@ -50,20 +51,14 @@ class Mount:
         self.start = start
         self.base = base
         self.placement = placement
-        path_start = source.segment.path_start
-        self.first_offset = start - path_start if start > path_start else 0
+        first = start - source.segment.path_start
+        self.first_offset = first if first > 0 else 0
         if pieces is None:
-            self.count = path_start + source.length - start
+            self.count = source.length - first
         else:
             self._pieces = pieces
             self.count = sum(piece.stop - piece.start for piece in pieces)
-
-    @property
-    def resume_position(self) -> int:
-        """The reader's next position after this mount alone."""
-        if self.placement == "append":
-            return self.base + self.count
-        return max(self.base, self.source.next_position)
+        self.resume_position = base + self.count if placement == "append" else max(base, source.next_position)
 
     @property
     def parts(self) -> tuple[Part, ...]:

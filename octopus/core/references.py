@@ -11,50 +11,55 @@ _SLACK = 16  # How many lengths that have gone the heap may name besides as many
 
 
 class LengthCounts:
-    """A multiset of integers. O(1) a call."""
+    """A multiset of integers. O(1) a call.
 
-    __slots__ = ("_counts", "_size")
+    Attributes:
+        counts: How often each is in.
+        size: How many there are in all.
+    """
+
+    __slots__ = ("counts", "size")
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._size = 0
+        self.counts: dict[int, int] = {}
+        self.size = 0
 
     def add(self, length: int, times: int = 1) -> None:
         """Adds `length`, `times` over."""
-        counts = self._counts
+        counts = self.counts
         counts[length] = counts.get(length, 0) + times
-        self._size += times
+        self.size += times
 
     def remove(self, length: int) -> None:
         """Takes `length` out once. Raises KeyError if it is not there: a count is never clamped."""
-        count = self._counts[length]
-        self._size -= 1
+        count = self.counts[length]
+        self.size -= 1
         if count > 1:
-            self._counts[length] = count - 1
+            self.counts[length] = count - 1
         else:
-            del self._counts[length]
+            del self.counts[length]
 
     def count(self, length: int) -> int:
         """How often `length` is in."""
-        return self._counts.get(length, 0)
+        return self.counts.get(length, 0)
 
     def distinct(self) -> list[int]:
         """The distinct lengths, in no order."""
-        return list(self._counts)
+        return list(self.counts)
 
     def agrees_with(self, counts: dict[int, int]) -> bool:
         """Whether it says of every length what `counts` says."""
-        return self._counts == counts and self._size == sum(counts.values())
+        return self.counts == counts and self.size == sum(counts.values())
 
     def between(self, start: int, stop: int) -> list[int]:
         """The distinct lengths strictly between `start` and `stop`, ascending."""
-        return sorted(length for length in self._counts if start < length < stop)
+        return sorted(length for length in self.counts if start < length < stop)
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __iter__(self) -> Iterator[int]:
-        for length, count in self._counts.items():
+        for length, count in self.counts.items():
             for _ in range(count):
                 yield length
 
@@ -65,32 +70,32 @@ class LengthMultiset(LengthCounts):
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._counts = {}
-        self._size = 0
+        self.counts = {}
+        self.size = 0
         self._heap: list[int] = []  # Negated; may name lengths that have gone.
 
     def add(self, length: int, times: int = 1) -> None:
         """Adds `length`, `times` over."""
-        counts = self._counts
+        counts = self.counts
         if length in counts:
             counts[length] += times
         else:
             heappush(self._heap, -length)
             counts[length] = times
-        self._size += times
+        self.size += times
 
     def remove(self, length: int) -> None:
         """Takes `length` out once. Raises KeyError if it is not there: a count is never clamped."""
-        count = self._counts[length]
-        self._size -= 1
+        count = self.counts[length]
+        self.size -= 1
         if count > 1:
-            self._counts[length] = count - 1
+            self.counts[length] = count - 1
             return
-        del self._counts[length]
-        while self._heap and -self._heap[0] not in self._counts:
+        del self.counts[length]
+        while self._heap and -self._heap[0] not in self.counts:
             heappop(self._heap)
-        if len(self._heap) > 2 * len(self._counts) + _SLACK:
-            self._heap = sorted(-length for length in self._counts)
+        if len(self._heap) > 2 * len(self.counts) + _SLACK:
+            self._heap = sorted(-length for length in self.counts)
 
     @property
     def maximum(self) -> int:

@@ -58,6 +58,7 @@ class Reservation:
         pages, states = allocate_both(retention.pages, sum(self._pages.values()), retention.states, len(fresh))
         taken = iter(pages)
         for segment, count in self._pages.items():
+            segment.pages = segment.pages or []
             segment.pages += islice(taken, count)
         if retention.states is not None:
             self._slots = dict(zip(fresh, states, strict=True))

@@ -13,7 +13,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from octopus.core.checkpoints import Checkpoints
-from octopus.core.cursor import Cursor, new_cursor
+from octopus.core.cursor import Cursor
 from octopus.core.host import HostTier
 from octopus.core.ladder import Ladder
 from octopus.core.mount import Mount
@@ -86,12 +86,22 @@ class Retention:
 
     def hold_mount(self, mount: Mount) -> None:
         """A reader sees `mount` from now on."""
-        segment, length = mount.source
-        self.hold(mount.source)
-        if segment.mount_starts is NOBODY:
-            segment.mount_starts, segment.mount_ends = LengthMultiset(), LengthCounts()
-        segment.mount_starts.add(-mount.first_offset)
-        segment.mount_ends.add(length)
+        source = mount.source
+        segment, length, start = source.segment, source.length, -mount.first_offset
+        references, starts, ends = segment.references, segment.mount_starts, segment.mount_ends
+        if start in starts.counts and length in ends.counts:  # Siblings that read one message: no calls are needed.
+            references.counts[length] += 1
+            references.size += 1
+            starts.counts[start] += 1
+            starts.size += 1
+            ends.counts[length] += 1
+            ends.size += 1
+            return
+        self.hold(source)
+        if starts is NOBODY:
+            segment.mount_starts, segment.mount_ends = starts, ends = LengthMultiset(), LengthCounts()
+        starts.add(start)
+        ends.add(length)
 
     def let_go_mount(self, mount: Mount) -> None:
         """The mounting segment is gone."""
@@ -121,16 +131,13 @@ class Retention:
         else:
             self.let_go(thread.cursor)
 
-    def descend(self, thread: Thread, segment: Segment) -> None:
-        """`thread` goes on in `segment`, which it has opened where it stands: the segment stands there now."""
-        above, length = thread.cursor
-        if thread.at_tip:
-            above.add_reference(length)
-            above.tip = False
-            if above.states:
-                self.checkpoints.offer(above, above.computed)
-        segment.tip = thread.at_tip = True
-        thread.cursor = new_cursor((segment, 0))
+    def leave_to_child(self, cursor: Cursor) -> None:
+        """The writer, at the tip, goes on in a segment that it has opened there: that stands there now."""
+        segment = cursor.segment
+        segment.add_reference(cursor.length)
+        segment.tip = False
+        if segment.states:
+            self.checkpoints.offer(segment, segment.computed)
 
     def move(self, thread: Thread, target: Cursor) -> None:
         """`thread` goes from where it stands to `target`."""
@@ -220,7 +227,11 @@ class Retention:
     def check_pools(self) -> None:
         """Raises InvariantViolation unless every unit of all pools is free or has exactly one owner."""
         segments = self.segments.values()
-        pages = [handle for segment in segments for handle in segment.pages if handle != NO_PAGE]
+        pages: list[int] = []
+        for segment in segments:
+            pages += segment.pages
+        if NO_PAGE in pages:
+            pages = [handle for handle in pages if handle != NO_PAGE]
         states = [handle for segment in segments for handle in segment.states.values()]
         states += [] if self.step is None else self.step.slots
         self.swapping.check_pools(pages, states)

@@ -1,4 +1,4 @@
-"""Where a rewind leads."""
+"""Where a rewind leads, and the rewind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ from operator import index
 from octopus.core.ancestry import lift, locate
 from octopus.core.cursor import Cursor
 from octopus.core.errors import RewindRefused
+from octopus.core.ledger import Ledger
 from octopus.core.retention import Retention
 from octopus.core.thread import Mark, Snapshot, Thread
+
+
+def rewind(ledger: Ledger, thread: Thread, to: int | Mark | Snapshot, recompute: bool) -> None:
+    """See `Graph.rewind`."""
+    ledger.running(thread, "rewind")
+    target = rewind_target(thread, to)
+    if not recompute:
+        refuse_lost_state(ledger.retention, target)
+    left = thread.cursor
+    ledger.retention.move(thread, target)
+    fields = (left.segment.index, left.length, target.segment.index, target.length)
+    ledger.event("rewind", thread.id, *fields)
 
 
 def rewind_target(thread: Thread, to: int | Mark | Snapshot) -> Cursor:

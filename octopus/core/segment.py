@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from octopus.core.cursor import Cursor
 from octopus.core.namespace import PLAIN, Namespace
-from octopus.core.nothing import NOTHING
+from octopus.core.nothing import NO_ITEMS, NOTHING
 from octopus.core.references import NO_COUNTS, NOBODY, LengthMultiset
 
 if TYPE_CHECKING:
@@ -55,10 +55,13 @@ class Segment:
     host_states: dict[int, int] = NOTHING
     mount_ends = NO_COUNTS
     mount_starts: LengthMultiset = NOBODY
+    pages: list[int] = NO_ITEMS
     reached = 0
     references: LengthMultiset = NOBODY
+    stamps: list[tuple[int, int]] = NO_ITEMS
     states: dict[int, int] = NOTHING
     tip = False
+    tokens: list[int] = NO_ITEMS
     turns: dict[int, int] = NOTHING
 
     def __init__(
@@ -80,18 +83,20 @@ class Segment:
         self.weights_version = weights_version
         self.mounts = mounts
         self.namespace = namespace
-        self.tokens: list[int] = []
-        self.stamps: list[tuple[int, int]] = []
-        self.pages: list[int] = []
         if parent is None:
             self.path_start = self.depth = 0
             self.jump = Cursor(self, 0)
             above = None
         else:
-            segment, length = parent
-            self.path_start = segment.path_start + length
+            segment = parent.segment
+            self.path_start = segment.path_start + parent.length
             self.depth = segment.depth + 1
-            self.jump = jump_target(parent)
+            # Skew-binary distances, so that any ancestor is O(log depth) away. Source: E. W. Myers, "An applicative
+            # random-access stack", Information Processing Letters 17 (1983).
+            first = segment.jump.segment
+            far = first.jump
+            doubles = segment.parent is not None and segment.depth + far.segment.depth == 2 * first.depth
+            self.jump = far if doubles else parent
             above = segment.mounting
         self.mounting: Segment | None = self if mounts else above
 
@@ -101,11 +106,6 @@ class Segment:
         if references is NOBODY:
             self.references = references = LengthMultiset()
         references.add(length, times)
-
-    def extend(self, tokens: list[int], order: int) -> None:
-        """Appends `tokens`, written by the event numbered `order`."""
-        self.stamps.append((len(self.tokens), order))
-        self.tokens += tokens
 
     def written_at(self, offset: int) -> int:
         """The order number of the event that wrote the token at `offset`."""
@@ -137,16 +137,3 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.index}, {len(self.tokens)} tokens)"
-
-
-def jump_target(parent: Cursor) -> Cursor:
-    """The jump of a segment opened at `parent`: skew-binary distances, so that any ancestor is O(log depth) away.
-
-    Source: E. W. Myers, "An applicative random-access stack", Information Processing Letters 17 (1983).
-    """
-    above = parent.segment
-    if above.parent is None:
-        return parent
-    first = above.jump.segment
-    jump = first.jump
-    return jump if above.depth + jump.segment.depth == 2 * first.depth else parent

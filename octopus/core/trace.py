@@ -34,7 +34,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 class Trace:
-    """A growing list of events `(order, kind, fields)`. Recording costs one tuple; encoding comes later."""
+    """A growing list of events `(order, kind, *fields)`. Recording costs one tuple; encoding comes later."""
 
     __slots__ = ("events",)
 
@@ -49,7 +49,7 @@ class Trace:
 
 def encoded_event(event: tuple[Any, ...]) -> dict[str, Any]:
     """The JSON object of one event."""
-    order, kind, values = event
+    order, kind, *values = event
     return {"order": order, "kind": kind, **dict(zip(FIELDS[kind], map(_plain, values), strict=True))}
 
 

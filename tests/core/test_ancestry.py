@@ -18,7 +18,7 @@ def random_tree(seed: int, count: int) -> list[Segment]:
             above = segments[-1] if rng.random() < 0.7 else rng.choice(segments)
             parent = Cursor(above, rng.randint(0, len(above.tokens)))
         segment = Segment(index=index, parent=parent, start_position=0, writer=0, opened_at=0, weights_version=0)
-        segment.tokens += [index] * rng.choice((0, 0, 1, 3))
+        segment.tokens = [index] * rng.choice((0, 0, 1, 3))
         segments.append(segment)
     return segments
 
