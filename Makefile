@@ -5,7 +5,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# What `make fuzz` does: smoke, ci, soak (hours), canary (plants faults and must find them), mutants.
+# What `make fuzz` does: smoke, ci, soak, threads, interleavings (minutes each), canary (plants faults and must find them),
+# mutants (half an hour).
 MODE ?= smoke
 
 # $(call timed,NAME,COMMANDS): run commands, separated by `;`, and print how long they took. The first that fails ends it;

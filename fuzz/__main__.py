@@ -11,11 +11,14 @@ from pathlib import Path
 
 from fuzz import attacks, mutants
 from fuzz.attacks import Found
+from fuzz.canary import CANARIES
+from fuzz.equivalents import LISTING, read_equivalents, stale
 from fuzz.profiles import EXPLORE, SMOKE
+from fuzz.scenarios import SCENARIOS
 from fuzz.traces import replay
 
 
-def smoke(seed: int) -> None:
+def smoke(seed: int) -> str:
     """Seconds: always the same examples, a little of everything."""
     attacks.saved_cases()
     attacks.state_machine(SMOKE, seed=0)
@@ -23,48 +26,71 @@ def smoke(seed: int) -> None:
     attacks.failing_allocations(0, histories=6)
     attacks.interleavings(exhaustive=False, seed=0, count=25)
     attacks.cancelled_awaits()
-    attacks.crowds(0, rounds=1, members=6, operations=300)
+    attacks.crowds(0, rounds=4, members=6, operations=200)
+    return "a little of everything"
 
 
-def ci(seed: int) -> None:
+def ci(seed: int) -> str:
     """Two or three minutes: fresh examples by the seed, and all interleavings."""
     attacks.state_machine(EXPLORE, seed=seed)
     attacks.random_episodes(seed, count=500, operations=250)
     attacks.failing_allocations(seed, histories=24)
     attacks.interleavings(exhaustive=True, seed=seed)
-    attacks.crowds(seed, rounds=3, members=16, operations=1_000)
+    attacks.crowds(seed, rounds=4, members=16, operations=1_000)
+    return "fresh examples of everything, and all interleavings"
 
 
-def soak(seed: int) -> None:
-    """Hours: 300,000 operations from each of four seeds, and 16 threads with 10,000 calls each, 20 times."""
-    for number in range(4):
-        attacks.random_episodes(seed + number * 1_000_000, count=1_000, operations=300, compare_every=4)
-    attacks.crowds(seed, rounds=20, members=16, operations=10_000)
+def soak(seed: int) -> str:
+    """Five minutes and more: 300,000 operations from each of four seeds."""
+    seeds = [seed + number * 1_000_000 for number in range(4)]
+    done = [attacks.random_episodes(each, count=1_000, operations=300) for each in seeds]
+    return f"{' + '.join(f'{count:,}' for count in done)} operations, seeds {', '.join(map(str, seeds))}"
 
 
-def canary(seed: int) -> None:
+def threads(seed: int) -> str:
+    """Minutes: 16 Python threads with 10,000 calls each, 20 times."""
+    calls = attacks.crowds(seed, rounds=20, members=16, operations=10_000)
+    return f"16 threads with 10,000 calls each, 20 times: {calls:,} calls, every page free after each time"
+
+
+def interleavings(seed: int) -> str:
+    """A minute: all interleavings of every scenario of three threads."""
+    count = attacks.interleavings(exhaustive=True, seed=seed)
+    return f"all {count:,} interleavings of {len(SCENARIOS)} scenarios of three threads"
+
+
+def canary(seed: int) -> str:
     """Plants faults one at a time. Raises Found if one of them is not noticed."""
     missed = attacks.canaries(seed)
     if missed:
         raise Found(f"the fuzzers are blind to: {', '.join(missed)}")
+    return f"all of {len(CANARIES)} planted faults found"
 
 
-MODES: dict[str, Callable[[int], None]] = {"smoke": smoke, "ci": ci, "soak": soak, "canary": canary}
+MODES: dict[str, Callable[[int], str]] = {
+    mode.__name__: mode for mode in (smoke, ci, soak, threads, interleavings, canary)
+}
 
 
-def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> None:
-    """Mutants of the core. Raises Found if more than one in twenty survives."""
+def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> str:
+    """Mutants of the core. Raises Found if more than one in twenty survives, or if an equivalent one is killed."""
+    claims = read_equivalents(LISTING.read_text())
+    for claim in stale(claims, mutants.all_mutants()):
+        print(f"no such line any more: {claim.file}: {claim.text}")
     verdicts: list[mutants.Verdict] = []
     hunted = mutants.run(seed, count, jobs=jobs, timeout_s=timeout_s)
     if next(hunted).verdict != "survived":
         raise Found("the core as it is does not survive the attacks, so verdicts on mutants say nothing")
     for verdict in hunted:
-        verdicts.append(verdict)
-        print(f"{len(verdicts)}/{count} {verdict}", flush=True)
-    print(f"seed {seed}: {mutants.summary(verdicts)}")
+        verdicts.append(mutants.judged(verdict, claims))
+        print(f"{len(verdicts)}/{count} {verdicts[-1]}", flush=True)
+    figures = mutants.summary(verdicts)
     survivors = sum(verdict.verdict == "survived" for verdict in verdicts)
     if survivors > count * 0.05:
-        raise Found(f"{survivors} of {count} mutants survived; show which are equivalent, or test what is not")
+        raise Found(f"{figures}; show which survivors are equivalent, or test what is not")
+    if any(verdict.verdict == "refuted" for verdict in verdicts):
+        raise Found(f"{figures}; a claim of {LISTING.name} is wrong")
+    return figures
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,24 +101,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="else one is drawn and printed")
     parser.add_argument("--count", type=int, default=300, help="for `mutants`: how many")
     parser.add_argument("--jobs", type=int, default=1, help="for `mutants`: how many at a time")
-    parser.add_argument("--timeout-s", type=float, default=60.0, help="for `mutants`: processor seconds an attack")
+    parser.add_argument("--timeout-s", type=float, default=30.0, help="for `mutants`: processor seconds an attack")
     chosen = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     began_s = time.monotonic()
     print(f"fuzz {chosen.mode}, seed {seed}", flush=True)
     try:
         if chosen.mode == "mutants":
-            hunt(seed, chosen.count, jobs=chosen.jobs, timeout_s=chosen.timeout_s)
+            figures = hunt(seed, chosen.count, jobs=chosen.jobs, timeout_s=chosen.timeout_s)
         elif chosen.mode == "replay":
             if chosen.file is None:
                 parser.error("replay needs a file")
             replay(chosen.file)
+            figures = chosen.file.name
         else:
-            MODES[chosen.mode](seed)
+            figures = MODES[chosen.mode](seed)
     except Found as found:
         print(f"FOUND: {found}", file=sys.stderr)
         return 1
-    print(f"fuzz {chosen.mode}: clean after {time.monotonic() - began_s:.0f} s")
+    print(f"fuzz {chosen.mode}, seed {seed}: clean after {time.monotonic() - began_s:.0f} s; {figures}")
     return 0
 
 

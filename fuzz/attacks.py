@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from fuzz.allocations import attempts
 from fuzz.canary import CANARIES, found_after
 from fuzz.cancellations import SCRIPTS, cancel_everywhere
+from fuzz.crowd import SETUPS as CROWDED
 from fuzz.crowd import rush
 from fuzz.episodes import FINDINGS, Episode, carry_out, drawn
 from fuzz.exploration import Interleaving, explore, sample
@@ -52,20 +53,21 @@ def state_machine(profile: Profile, *, seed: int) -> None:
     progress.end()
 
 
-def random_episodes(seed: int, *, count: int, operations: int, compare_every: int = 1) -> None:
-    """Drawn episodes, `operations` long, each with the kinds of operations that its seed switches on."""
+def random_episodes(seed: int, *, count: int, operations: int) -> int:
+    """Drawn episodes, `operations` long, each with the kinds that its seed switches on; returns how many operations."""
     progress = Progress(f"random episodes from seed {seed}", "operations")
     refusals = copies = 0
     for number in range(seed, seed + count):
         episode = drawn(number, operations=operations)
         try:
-            world = carry_out(episode, compare_every=compare_every)
+            world = carry_out(episode)
         except Exception as error:
             where = save(shrunk(episode, partial(_fails_alike, kind=type(error))), f"episode-{number}")
             raise Found(f"episode {number} fails, saved as {where}: {error!r}") from error
         refusals, copies = refusals + world.refusals, copies + world.copier.ended
         progress.add(operations)
     progress.end(f"{refusals:,} refusals for want of memory, {copies:,} copies between the tiers")
+    return progress.count
 
 
 def failing_allocations(seed: int, *, histories: int) -> None:
@@ -81,8 +83,9 @@ def failing_allocations(seed: int, *, histories: int) -> None:
     progress.end(", ".join(f"{kind} {count}" for kind, count in struck.most_common()))
 
 
-def interleavings(*, exhaustive: bool, seed: int, count: int = 0) -> None:
-    """All interleavings of every scenario; or a drawn sample of each."""
+def interleavings(*, exhaustive: bool, seed: int, count: int = 0) -> int:
+    """All interleavings of every scenario, or a drawn sample of each; returns how many."""
+    total = 0
     for scenario in SCENARIOS:
         progress = Progress(f"interleavings of {scenario.__name__}", "interleavings")
         choose = random.Random(seed).randrange
@@ -91,6 +94,8 @@ def interleavings(*, exhaustive: bool, seed: int, count: int = 0) -> None:
                 raise Found(_story(scenario.__name__, one)) from one.error
             progress.add()
         progress.end("all of them" if exhaustive else f"a sample, seed {seed}")
+        total += progress.count
+    return total
 
 
 def cancelled_awaits() -> None:
@@ -104,19 +109,20 @@ def cancelled_awaits() -> None:
     progress.end()
 
 
-def crowds(seed: int, *, rounds: int, members: int, operations: int) -> None:
-    """Many Python threads at once, again and again."""
+def crowds(seed: int, *, rounds: int, members: int, operations: int) -> int:
+    """Many Python threads at once, again and again, in each set-up in turn; returns how many calls they made."""
     progress = Progress(f"{members} threads at once, seed {seed}", "calls")
     refusals: Counter[str] = Counter()
     for number in range(rounds):
         try:
-            report = rush(seed + number, members=members, operations=operations)
+            report = rush(seed + number, members=members, operations=operations, setup=CROWDED[number % len(CROWDED)])
         except Exception as error:
             raise Found(f"crowd {seed + number}: {error!r}") from error
         refusals += report.refusals
         progress.add(report.calls.total())
     named = ", ".join(f"{name} {count:,}" for name, count in refusals.most_common(5))
     progress.end(f"{rounds} times, every page free each time; refused: {named}")
+    return progress.count
 
 
 def canaries(seed: int) -> list[str]:

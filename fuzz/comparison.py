@@ -17,6 +17,7 @@ def compare(world: World) -> None:
     """Audits the store, and compares every thread, snapshot and wait with the model."""
     world.graph.audit()
     _compare_pools(world)
+    _compare_counters(world)
     for pair in world.pairs:
         _compare_thread(world, pair)
     for ours, theirs in world.waits:
@@ -41,6 +42,34 @@ def _compare_pools(world: World) -> None:
         assert pool.free + pool.fenced + len(owned) == pool.capacity, (
             f"{pool.free} {pool.noun} free, {pool.fenced} fenced and {len(owned)} owned of {pool.capacity}"
         )
+
+
+def _compare_counters(world: World) -> None:
+    """The figures of the store say what was seen from outside."""
+    stats, transfers = world.graph.stats(), world.graph.transfers
+    counters = stats.counters
+    leaving = sum(transfer.kind == "offload" for transfer in transfers)
+    told = {
+        "threads": (stats.threads, len(world.pairs)),
+        "segments": (stats.segments, len(world.graph.segments)),
+        "transfers": (stats.transfers, len(transfers)),
+        "pages under way": (stats.pages_in_transfer, sum(len(transfer.pages) for transfer in transfers)),
+        "offloads": (counters.offloads_started, counters.offloads_done + counters.offloads_failed + leaving),
+        "restores": (
+            counters.restores_started,
+            counters.restores_done + counters.restores_failed + len(transfers) - leaving,
+        ),
+        "late outcomes": (counters.completions_ignored, world.copier.too_late),
+        "tokens computed": (counters.tokens_computed, world.engine.tokens_computed),
+        "look-ups": (counters.match_calls, len(world.matches)),
+        "tokens found": (counters.match_tokens, sum(world.matches)),
+    }
+    for what, (ours, theirs) in told.items():
+        assert ours == theirs, f"the store counts {ours} {what}, there were {theirs}"
+    for rung in (counters.evict_tried - counters.evict_helped, counters.offload_tried - counters.offload_helped):
+        assert rung >= 0, f"a rung helped more often than it was tried: {counters}"
+    assert counters.tokens_recomputed <= counters.tokens_computed
+    assert counters.preempt_helped <= counters.preempt_tried
 
 
 def _owned(transfer: Transfer, moving: Mapping[int, tuple[int, int]], adopted: Collection[int]) -> list[int]:

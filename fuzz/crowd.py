@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import queue
 import random
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fuzz.copier import FuzzCopier
@@ -18,17 +20,28 @@ from fuzz.device import Memory
 from fuzz.engine import Engine
 from fuzz.operations import PAGE
 from fuzz.stage import uids_by_place
+from fuzz.world import Setup
 from octopus.core.errors import OctopusError
 from octopus.core.graph import Graph
 from octopus.core.host import HostTier, Transfer
-from octopus.core.pool import PagePool
+from octopus.core.pool import PagePool, StatePool
 from octopus.core.thread import Status, Thread
 
 MOST_THREADS = 60
 MOST_TOKENS = 120
+SETUPS = (
+    Setup(pages=600, host_pages=400),
+    Setup(pages=120, host_pages=60, states=24, host_states=12),
+    Setup(pages=120, host_pages=60),
+    Setup(pages=600, host_pages=400, states=120, host_states=60),
+)
+"""With room for all and without, with recurrent states and without."""
+SWITCH_S = 1e-4
+"""Python changes threads so often; at its own 5 ms most calls would end undisturbed."""
 KINDS = {
     "root": 1, "fork": 4, "append": 8, "compute": 6, "read": 4, "rewind": 2, "commit": 2, "drop": 5, "cancel": 0.3,
-    "wait": 1, "match": 2, "preempt": 0.5, "offload": 1, "evict": 1, "stats": 0.3,
+    "wait": 1, "match": 2, "preempt": 0.5, "offload": 1, "evict": 1, "stats": 0.3, "end_turn": 1, "fork_snapshot": 1,
+    "make_room": 0.5, "audit": 0.02,
 }  # fmt: skip
 
 
@@ -71,10 +84,12 @@ class LateCopier(FuzzCopier):
 class Crowd:
     """The store that they share."""
 
-    def __init__(self, copier: LateCopier, *, pages: int, host_pages: int) -> None:
-        self.pages = PagePool(pages, page_size=PAGE)
-        host = HostTier(pages=host_pages, copier=copier, timeout_s=10.0)
-        self.graph = Graph(pages=self.pages, host=host)
+    def __init__(self, copier: LateCopier) -> None:
+        device, memory = copier.device, copier.host
+        self.pages = PagePool(len(device.pages), page_size=PAGE)
+        self.states = StatePool(len(device.states)) if device.states else None
+        host = HostTier(pages=len(memory.pages), states=len(memory.states), copier=copier, timeout_s=10.0)
+        self.graph = Graph(pages=self.pages, states=self.states, host=host)
         self.engine = Engine(self.graph, copier.device, uids_by_place)
         self.threads: list[Thread] = []
         self.calls: Counter[str] = Counter()
@@ -119,6 +134,10 @@ class Crowd:
             "offload": lambda: self._offload(one),
             "evict": graph.evict,
             "stats": graph.stats,
+            "end_turn": lambda: graph.end_turn(one),
+            "fork_snapshot": lambda: self._adopt(graph.fork(graph.commit(one, keep_running=True))),
+            "make_room": lambda: graph.make_room(pages=rng.randrange(8), states=rng.randrange(2) if self.states else 0),
+            "audit": graph.audit,
         }
         calls[kind]()
 
@@ -135,7 +154,7 @@ class Crowd:
         self.threads.remove(thread)
 
     def leave(self) -> None:
-        """Everybody goes. Raises AssertionError unless every page is free."""
+        """Everybody goes. Raises AssertionError unless every page and state slot is free, on both tiers."""
         graph = self.graph
         assert graph.wait_transfers(timeout_s=20.0), "a copy never arrived"
         graph.audit()
@@ -144,17 +163,29 @@ class Crowd:
         graph.trim()
         graph.audit()
         assert graph.wait_transfers(timeout_s=20.0)
-        assert self.pages.free == self.pages.capacity, f"{self.pages.used} pages are used by nobody"
         stats = graph.stats()
-        assert stats.host_pages.free == stats.host_pages.capacity, "host pages are used by nobody"
+        for figures in (stats.pages, stats.states, stats.host_pages, stats.host_states):
+            assert figures.free == figures.capacity, f"{figures} when everybody has gone"
         assert not graph.segments and not graph.threads
 
 
-def rush(seed: int, *, members: int, operations: int, pages: int = 600, host_pages: int = 400) -> CrowdReport:
+@contextmanager
+def _restless() -> Iterator[None]:
+    """Python changes threads every few operations."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+def rush(seed: int, *, members: int, operations: int, setup: Setup = SETUPS[0]) -> CrowdReport:
     """`members` Python threads with `operations` calls each. Raises the first thing that went wrong."""
-    device = Memory(pages=pages, page_size=PAGE, states=0)
-    with LateCopier(device, Memory(pages=host_pages, page_size=PAGE, states=0)) as copier:
-        crowd = Crowd(copier, pages=pages, host_pages=host_pages)
+    device = Memory(pages=setup.pages, page_size=setup.page_size, states=setup.states)
+    host = Memory(pages=setup.host_pages, page_size=setup.page_size, states=setup.host_states)
+    with _restless(), LateCopier(device, host) as copier:
+        crowd = Crowd(copier)
         with ThreadPoolExecutor(members) as pool:
             futures = [pool.submit(crowd.work, seed * 1_000 + member, operations) for member in range(members)]
             for future in futures:

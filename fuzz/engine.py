@@ -37,12 +37,21 @@ class Engine:
         self.tokens_computed = 0
         self._todo: list[Stretch] = []
 
-    def compute(self, threads: Sequence[Thread]) -> None:
-        """Makes the threads ready. Raises what `begin_step` raises, and has then changed nothing."""
-        with self.graph.begin_step(threads, chunk_tokens=CHUNK_TOKENS) as step:
+    def compute(self, threads: Sequence[Thread], *, hidden: Sequence[Thread] = ()) -> None:
+        """Makes the threads ready, and passes the last tokens of those in `hidden`, whether or not they were computed.
+
+        Raises what `begin_step` raises, and has then changed nothing.
+        """
+        passed: set[tuple[Segment, int]] = set()
+        with self.graph.begin_step(threads, hidden=hidden, chunk_tokens=CHUNK_TOKENS) as step:
+            cursors = [thread.cursor for thread in hidden if thread.cursor.path_length]
+            places = [locate(cursor, cursor.path_length) for cursor in cursors]
             for wave in step.waves:
                 for stretch in wave:
                     self._run(step, stretch)
+                    passed.add((stretch.segment, stretch.stop))
+        for place in places:
+            assert place in passed, f"the hidden state at {place} was wanted, and its token did not pass"
 
     def open(self, threads: Sequence[Thread]) -> None:
         """Begins a step for the threads, without any pass yet."""

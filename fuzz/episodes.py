@@ -44,12 +44,11 @@ def drawn(seed: int, *, operations: int) -> Episode:
     return Episode(setup=rng.choice(SETUPS), operations=tuple(draw(rng, draw_swarm(rng), operations)))
 
 
-def carry_out(episode: Episode, *, compare_every: int = 1) -> World:
-    """Does all of it, then demands that the world comes to rest. Raises whatever was found wrong."""
+def carry_out(episode: Episode) -> World:
+    """Does all of it, comparing on the way, then demands that all comes to rest. Raises whatever it finds wrong."""
     world = World(episode.setup)
-    for number, operation in enumerate(episode.operations):
+    for operation in episode.operations:
         apply(world, operation)
-        if number % compare_every == 0:
-            compare(world)
+        compare(world)
     come_to_rest(world)
     return world

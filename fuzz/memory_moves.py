@@ -8,13 +8,17 @@ from fuzz.world import NO_HOST, World
 from octopus.core.errors import NotRunning
 
 
-def compute(world: World, thread: int, other: int) -> None:
-    """KV (and state) of all that two threads have recorded. In an open step it is one more pass of that."""
+def compute(world: World, thread: int, other: int, hidden: int) -> None:
+    """KV (and state) of all that two threads have recorded; with `hidden`, their last tokens pass in any case.
+
+    In an open step it is one more pass of that.
+    """
     if world.engine.step is not None:
         world.engine.advance()
         return
     ready = world.pick_ready(thread, other)
-    if world.if_there_is_room(lambda: world.engine.compute([pair.ours for pair in ready])):
+    threads = [pair.ours for pair in ready]
+    if world.if_there_is_room(lambda: world.engine.compute(threads, hidden=threads if hidden else ())):
         for pair in ready:
             assert world.graph.is_computed(pair.ours.cursor), f"{pair.ours} is not computed after a step"
 

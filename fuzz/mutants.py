@@ -1,4 +1,4 @@
-"""Mutants of the core: each is attacked by the smoke fuzz and the core's tests, and ought not to survive."""
+"""Mutants of the core: each is attacked by the core's tests and the smoke fuzz, and ought not to survive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fuzz.equivalents import Equivalent, claim_about
 from fuzz.mutation import Mutation, mutated, mutations
 
 ROOT = Path(__file__).parent.parent
@@ -23,17 +24,20 @@ SPARED_FILES = {"__init__.py", "errors.py", "storage.py", "shortage.py"}
 """No behaviour, tensors, or messages alone."""
 PLAIN_PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--noconftest")
 ATTACKS = (
+    ("-m", "pytest", *PLAIN_PYTEST, "tests/corpus"),
+    ("-m", "pytest", *PLAIN_PYTEST, "--ignore=tests/core/test_cost.py", "tests/core"),
     ("-m", "fuzz", "smoke"),
-    ("-m", "pytest", *PLAIN_PYTEST, "--ignore=tests/core/test_cost.py", "tests/corpus", "tests/core"),
 )
+"""Cheapest first: most mutants die in the first second or two."""
 PATIENCE = 4
 """How many seconds of a clock an attack may take for each second of processor time that it is given."""
-LINKED = ("tests", "pyproject.toml", "docs")
+COPIED = ("fuzz", "tests")
+LINKED = ("pyproject.toml", "docs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What became of a mutant: `killed`, `timeout` or `survived`, and by which attack."""
+    """What became of a mutant, and by which attack: `killed`, `timeout`, `survived` or `equivalent`; see `judged`."""
 
     path: Path
     mutation: Mutation | None
@@ -45,14 +49,19 @@ class Verdict:
         return f"{self.verdict:9} {self.path.as_posix()}{change}" + (f"  ({self.by})" if self.by else "")
 
 
-def draw_mutants(seed: int, count: int, *, core: Path = ROOT / CORE) -> list[tuple[Path, Mutation]]:
-    """So many different mutants of the core. Raises ValueError if it has fewer."""
-    everything = [
+def all_mutants(core: Path = ROOT / CORE) -> list[tuple[Path, Mutation]]:
+    """Every mutation of every file of the core whose behaviour the attacks can see."""
+    return [
         (CORE / path.name, mutation)
         for path in sorted(core.glob("*.py"))
         if path.name not in SPARED_FILES
         for mutation in mutations(path.read_text())
     ]
+
+
+def draw_mutants(seed: int, count: int, *, core: Path = ROOT / CORE) -> list[tuple[Path, Mutation]]:
+    """So many different mutants of the core. Raises ValueError if it has fewer."""
+    everything = all_mutants(core)
     if count > len(everything):
         raise ValueError(f"the core has {len(everything)} mutants, {count} were asked for")
     return random.Random(seed).sample(everything, count)
@@ -68,7 +77,7 @@ def attack(original: Path, path: Path, mutation: Mutation | None, *, timeout_s: 
         for attack in ATTACKS:
             verdict = _attack_once(root, attack, timeout_s=timeout_s)
             if verdict != "survived":
-                return Verdict(path=path, mutation=mutation, verdict=verdict, by=attack[1])
+                return Verdict(path=path, mutation=mutation, verdict=verdict, by=attack[-1])
     return Verdict(path=path, mutation=mutation, verdict="survived", by="")
 
 
@@ -99,23 +108,34 @@ def run(seed: int, count: int, *, jobs: int, timeout_s: float) -> Iterator[Verdi
         yield from pool.map(lambda mutant: attack(original, *mutant, timeout_s=timeout_s), drawn)
 
 
+def judged(verdict: Verdict, claims: list[Equivalent]) -> Verdict:
+    """A survivor that is claimed to be equivalent becomes `equivalent`, any other mutant so claimed `refuted`."""
+    claim = None if verdict.mutation is None else claim_about(claims, verdict.path, verdict.mutation)
+    if claim is None:
+        return verdict
+    if verdict.verdict == "survived":
+        return replace(verdict, verdict="equivalent", by=claim.why)
+    return replace(verdict, verdict="refuted", by=f"called equivalent, {verdict.verdict} by {verdict.by}")
+
+
 def summary(verdicts: list[Verdict]) -> str:
-    """Counts, and the share that did not survive."""
+    """Counts, and the share that was killed or shown equivalent."""
     counts = Counter(verdict.verdict for verdict in verdicts)
-    caught = counts["killed"] + counts["timeout"]
-    share = 100 * caught / max(1, len(verdicts))
+    good = counts["killed"] + counts["timeout"] + counts["equivalent"]
+    share = 100 * good / max(1, len(verdicts))
     return (
-        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['timeout']} timeouts, "
-        f"{counts['survived']} survived; {share:.1f} % caught"
+        f"{len(verdicts)} mutants: {counts['killed']} killed, {counts['timeout']} timeouts, {counts['equivalent']} "
+        f"equivalent, {counts['survived']} survived; {share:.1f} % killed or equivalent"
     )
 
 
 def _lay_out(root: Path) -> None:
-    """Copies of the core and of the fuzzers, which save what they find beside them; links to everything else."""
+    """Copies of the core and of what attacks it, which saves what it finds beside it; links to everything else."""
     package = root / "octopus"
     package.mkdir(parents=True)
     cruft = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "fuzz", root / "fuzz", ignore=cruft)
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, ignore=cruft)
     for entry in (ROOT / "octopus").iterdir():
         if entry.name == "core":
             shutil.copytree(entry, package / "core", ignore=cruft)

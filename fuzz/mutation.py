@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,19 +23,29 @@ SPARED_CALLS = {"invariant", "NamedTuple", "TypeVar"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutation:
-    """One change of a source: what is changed in which line, and its number among all changes of that source."""
+    """One change of a source: what is changed in which line, and its number among all changes of that source.
+
+    `text`, `what` and `nth` name it wherever the line has moved to: it is the nth such change of a line that reads so.
+    """
 
     line: int
+    text: str
     what: str
+    nth: int
     number: int
 
 
 def mutations(source: str) -> list[Mutation]:
     """All mutations of a module."""
-    return [
-        Mutation(line=getattr(node, "lineno", 0), what=what, number=number)
-        for number, (node, what, _) in enumerate(_all_changes(ast.parse(source)))
-    ]
+    lines = source.splitlines()
+    found: list[Mutation] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for number, (node, what, _) in enumerate(_all_changes(ast.parse(source))):
+        line = getattr(node, "lineno", 0)
+        text = lines[line - 1].strip()
+        seen[text, what] += 1
+        found.append(Mutation(line=line, text=text, what=what, nth=seen[text, what], number=number))
+    return found
 
 
 def mutated(source: str, mutation: Mutation) -> str:

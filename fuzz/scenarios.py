@@ -228,6 +228,41 @@ def weights_fork_step(scheduler: Scheduler) -> Bodies:
     return bodies, check
 
 
+def states_fork_step_room(scheduler: Scheduler) -> Bodies:
+    """A step advances a state from which another thread forks, while a third wants state slots."""
+    stage = Stage(scheduler, states=4)
+    graph, thread = stage.graph, stage.line(2)
+    graph.append(thread, [3])
+    bodies = [
+        stage.attempt(lambda: stage.engine.compute([thread])),
+        stage.attempt(lambda: graph.fork(thread), lambda: graph.append(thread, [4])),
+        stage.attempt(lambda: graph.make_room(states=3)),
+    ]
+    return bodies, stage.come_to_rest
+
+
+def restore_complete_room(scheduler: Scheduler) -> Bodies:
+    """A step waits for its pages while a third wants the idle state that the step starts from."""
+    stage = Stage(scheduler, states=3, host_pages=8, prompt=False, patient=True)
+    graph, writer = stage.graph, stage.line(PAGE)
+    other = graph.thread()
+    (fork,) = graph.fork(writer)
+    graph.append(writer, [5] * PAGE)
+    stage.engine.compute([writer])
+    graph.drop(fork)
+    graph.wait_threads(writer, [other])
+    graph.offload(writer)
+    stage.copier.deliver_all()
+    graph.cancel(other)
+    graph.rewind(writer, PAGE + 1)
+    bodies = [
+        stage.attempt(lambda: stage.engine.compute([writer])),
+        stage.attempt(lambda: graph.make_room(states=3)),
+        stage.attempt(stage.copier.deliver_all, stage.copier.deliver_all),
+    ]
+    return bodies, stage.come_to_rest
+
+
 SCENARIOS: tuple[Callable[[Scheduler], Bodies], ...] = (
     fork_drop_append,
     read_cancel_drop,
@@ -243,4 +278,6 @@ SCENARIOS: tuple[Callable[[Scheduler], Bodies], ...] = (
     match_evict_drop,
     pressure,
     weights_fork_step,
+    states_fork_step_room,
+    restore_complete_room,
 )

@@ -14,7 +14,7 @@ from fuzz.scheduler import Scheduler
 from octopus.core.errors import CapacityExceeded, OctopusError, StillLoading
 from octopus.core.graph import Graph
 from octopus.core.host import HostTier
-from octopus.core.pool import PagePool
+from octopus.core.pool import PagePool, StatePool
 from octopus.core.segment import Segment
 from octopus.core.thread import Thread
 from octopus.core.trace import Trace
@@ -54,17 +54,32 @@ class WatchedEvents(list[tuple[Any, ...]]):
 
 
 class Stage:
-    """A graph with pages, perhaps with a host tier, and an engine. Built by the scenario before its bodies run."""
+    """A graph with pages, perhaps states and a host tier, and an engine. Built by the scenario before its bodies run.
 
-    def __init__(self, scheduler: Scheduler, *, pages: int = 16, host_pages: int = 0, prompt: bool = True) -> None:
+    With `patient`, who needs a copy's outcome waits for it, until nobody else can go on.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        pages: int = 16,
+        states: int = 0,
+        host_pages: int = 0,
+        prompt: bool = True,
+        patient: bool = False,
+    ) -> None:
         self.pages = WatchedPages(pages, scheduler=scheduler)
-        device = Memory(pages=pages, page_size=PAGE, states=0)
+        device = Memory(pages=pages, page_size=PAGE, states=states)
         self.copier = FuzzCopier(device, Memory(pages=host_pages, page_size=PAGE, states=0), prompt=prompt)
         trace = Trace()
         trace.events = WatchedEvents(scheduler)
         with standing_in(scheduler):
-            host = HostTier(pages=host_pages, copier=self.copier, timeout_s=0.0) if host_pages else None
-            self.graph = Graph(pages=self.pages, trace=trace, host=host)
+            timeout_s = 1.0 if patient else 0.0
+            host = HostTier(pages=host_pages, copier=self.copier, timeout_s=timeout_s) if host_pages else None
+            self.graph = Graph(
+                pages=self.pages, states=StatePool(states) if states else None, trace=trace, host=host
+            )
         self.engine = Engine(self.graph, device, uids_by_place)
 
     def line(self, tokens: int, *, computed: bool = True) -> Thread:
@@ -90,6 +105,7 @@ class Stage:
     def come_to_rest(self) -> None:
         """Audits, and demands that everything is given back once everybody has gone."""
         self.copier.deliver_all()
+        self.copier.prompt = True
         self.graph.audit()
         for thread in reversed(self.graph.threads):
             self._finish(thread)
@@ -97,7 +113,9 @@ class Stage:
         self.graph.trim()
         self.graph.audit()
         assert not self.graph.segments and not self.graph.transfers
-        assert self.pages.free == self.pages.capacity, f"{self.pages.used} pages are used by nobody"
+        stats = self.graph.stats()
+        for figures in (stats.pages, stats.states, stats.host_pages):
+            assert figures.free == figures.capacity, f"{figures} when everybody has gone"
 
     def _finish(self, thread: Thread) -> None:
         """A thread that still runs must be able to go on, and must see what was written."""

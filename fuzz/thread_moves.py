@@ -33,6 +33,7 @@ def root_from(world: World, thread: int, keep: int, more: int, salt: int) -> Non
     known = _matchable(world, values, namespace.salt)
     ours, match = world.graph.thread_from(array("i", values), namespace=namespace)
     found = _check_match(world, match, values, namespace.salt, known)
+    world.matches.append(match.tokens)
     theirs = world.model.thread_from(found, values[len(found) :])
     fresh = world.adopt(ours, theirs, salt=namespace.salt)
     _note(world, fresh, [token.uid for token in path(theirs.line)][len(found) :])
@@ -213,6 +214,10 @@ def stale(world: World, thread: int) -> None:
         lambda: world.graph.drop(gone),
         lambda: world.graph.cancel(gone),
         lambda: world.graph.fork(gone),
+        lambda: world.graph.preempt(gone),
+        lambda: world.graph.offload(gone),
+        lambda: world.graph.end_turn(gone),
+        lambda: world.graph.set_priority(gone, 1),
     ]
     if pair is not None and pair.theirs.status == "running" and pair.theirs.weights == world.model.weights:
         calls.append(lambda: world.graph.read_thread(pair.ours, gone))

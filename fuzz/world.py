@@ -81,6 +81,7 @@ class World:
         uids: For each segment index, the uid of each of its tokens.
         waits: Waits that are open, or ended since the last check, on both sides.
         written_for: The salt and the weights version that each token was written for, by uid.
+        matches: How many tokens each look-up of a prefix has found.
         refusals: How often the store refused for want of memory.
     """
 
@@ -108,6 +109,7 @@ class World:
         self.dropped: list[Thread] = []
         self.waits: list[tuple[Wait, ModelWait]] = []
         self.written_for: dict[int, tuple[str, int]] = {}
+        self.matches: list[int] = []
         self.refusals = 0
 
     def _uids(self, segment: Segment, start: int, stop: int) -> list[int]:

@@ -23,7 +23,8 @@ class Checkpoints:
     """The states that are cache, least recently needed first.
 
     What is listed may have become needed again, or have gone: it is looked at again before it is given up. But whatever
-    is cache is listed, since everything that may make it so offers it.
+    is cache is listed, since everything that may make it so offers it. What has gone is swept out when there is more of
+    it than there are slots, so that it keeps no segment alive for long.
     """
 
     def __init__(self, pool: StatePool | None, give_up: Callable[[Segment, int], None]) -> None:
@@ -37,14 +38,16 @@ class Checkpoints:
         if length in segment.states and not state_needed(segment, length):
             self._listed[segment, length] = None
             self._listed.move_to_end((segment, length))
+            if self._pool is not None and len(self._listed) > 2 * self._pool.capacity:
+                self._listed = OrderedDict.fromkeys(place for place in self._listed if _is_cache(*place))
 
     def drop_idle(self, wanted: int, kept: Set[tuple[Segment, int]]) -> int:
-        """Gives up cached states until `wanted` slots are free; those in `kept` stay. Returns how many went."""
+        """Gives up cached states but those in `kept` until `wanted` slots are free or fenced. Returns how many went."""
         pool, dropped = self._pool, 0
         if pool is None:
             return 0
         spared = []
-        while pool.free < wanted and self._listed:
+        while pool.free + pool.fenced < wanted and self._listed:
             place, _ = self._listed.popitem(last=False)
             if place in kept:
                 spared.append(place)
@@ -57,18 +60,18 @@ class Checkpoints:
         return dropped
 
     def drop_dead(self, wanted: int, segments: Iterable[Segment], kept: Set[tuple[Segment, int]]) -> int:
-        """Gives up states that only cached lines stand at, until `wanted` slots are free. Returns how many went.
+        """Gives up states that only cached lines stand at, the same way. Returns how many went.
 
         Costs a walk over all segments; `drop_idle` comes first.
         """
         pool, dropped = self._pool, 0
-        if pool is None or pool.free >= wanted:
+        if pool is None or pool.free + pool.fenced >= wanted:
             return 0
         living = _living_counts(segments)
         for segment in segments:
             for length in list(segment.states):
                 alive = living.get((segment, length)) or segment.turns.get(length) or _newest(segment, length)
-                if pool.free < wanted and not alive and (segment, length) not in kept:
+                if pool.free + pool.fenced < wanted and not alive and (segment, length) not in kept:
                     self._give_up(segment, length)
                     dropped += 1
         return dropped

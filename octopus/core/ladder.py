@@ -31,20 +31,18 @@ class Ladder:
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
 
-    def make_room(self, *, pages: int, states: int, kept: Kept = frozenset()) -> None:
+    def make_room(self, *, pages: int, states: int) -> None:
         """Runs the ladder until so many pages and state slots are free. Takes none of them.
 
         Args:
             pages: Free pages wanted.
             states: Free state slots wanted.
-            kept: States, as `(segment, length)`, that must stay though nobody stands there.
 
         Raises:
             CapacityExceeded: naming the need, what is free and who holds the rest. No view has changed.
         """
         if not self._short(pages, states):
             return
-        kept = kept | self._retention.claimed
         counters = self._retention.counters
         if not self._hopeless(pages, states):
             rungs: tuple[tuple[str, Callable[[int, int, Kept], bool]], ...] = (
@@ -53,7 +51,7 @@ class Ladder:
                 ("preempt", self._preempt),
             )
             for name, rung in rungs:
-                helped = rung(pages, states, kept)
+                helped = rung(pages, states, self._retention.claimed)
                 setattr(counters, f"{name}_tried", getattr(counters, f"{name}_tried") + 1)
                 setattr(counters, f"{name}_helped", getattr(counters, f"{name}_helped") + helped)
                 if not self._short(pages, states):
@@ -92,11 +90,9 @@ class Ladder:
         slots = retention.states
         if slots is None or slots.free + slots.fenced >= wanted:
             return
-        dropped = retention.checkpoints.drop_idle(wanted - slots.fenced, kept)
+        dropped = retention.checkpoints.drop_idle(wanted, kept)
         if slots.free + slots.fenced < wanted and retention.cached:
-            dropped += retention.checkpoints.drop_dead(
-                wanted - slots.fenced, retention.segments.values(), kept
-            )
+            dropped += retention.checkpoints.drop_dead(wanted, retention.segments.values(), kept)
         retention.counters.evicted_states += dropped
 
     def oldest_leaf(self) -> Segment | None:

@@ -45,6 +45,7 @@ class Reservation:
         self._taken: dict[Stretch, int] = {}  # States that are advanced in place, by the stretch that has begun.
         self._pages = self._pages_needed(stretches)
         self._begun = False
+        retention.claimed = {place for stretch in stretches if (place := state_place(stretch)) is not None}
         fresh = self._make_room(sum(self._pages.values()) + more_pages, more_states)
         if not more_pages and not more_states:
             self._take(fresh)
@@ -62,7 +63,6 @@ class Reservation:
             segment.pages += islice(taken, count)
         if retention.states is not None:
             self._slots = dict(zip(fresh, states, strict=True))
-            retention.claimed |= {place for stretch in self._pending if (place := state_place(stretch)) is not None}
         for pool in (retention.pages, retention.states):
             if pool is not None:
                 pool.fence()
@@ -70,16 +70,15 @@ class Reservation:
 
     def _make_room(self, pages: int, more_states: int) -> list[Stretch]:
         """Makes room for so many pages and a slot for each stretch that needs one of its own; returns those."""
-        kept = {place for stretch in self._pending if (place := state_place(stretch)) is not None}
         fresh = self._needing_slots()
         try:
-            self._retention.make_room(pages=pages, states=len(fresh) + more_states, kept=kept)
+            self._retention.make_room(pages=pages, states=len(fresh) + more_states)
         except CapacityExceeded:
             fewer = self._needing_slots()  # Who stood where a stretch starts may have been evicted meanwhile.
             if len(fewer) == len(fresh):
                 raise
             fresh = fewer
-            self._retention.make_room(pages=pages, states=len(fresh) + more_states, kept=kept)
+            self._retention.make_room(pages=pages, states=len(fresh) + more_states)
         return fresh
 
     def _needing_slots(self) -> list[Stretch]:
@@ -148,8 +147,8 @@ class Reservation:
             slot = self._slots.pop(stretch)
         else:
             slot = self._taken.pop(stretch) if stretch in self._taken else segment.states.pop(start)
-        if stop in segment.states:
-            states.release([slot])  # The state that is there stays: others may have gone on from it.
+        if stop in segment.states or stop in segment.host_states:
+            states.release([slot])  # The state that is there, or away, stays: others may have gone on from it.
         else:
             segment.states = segment.states or {}
             segment.states[stop] = slot
@@ -164,7 +163,7 @@ class Reservation:
         if not self._begun:
             return
         self._begun = False
-        retention, pages, states = self._retention, self._retention.pages, self._retention.states
+        pages, states = self._retention.pages, self._retention.states
         if pages is not None:
             for segment in {stretch.segment for stretch in self._pending}:
                 keep = pages.pages_for(segment.computed)
@@ -172,7 +171,6 @@ class Reservation:
                 del segment.pages[keep:]
         if states is not None:
             states.release(self.slots)
-            retention.claimed.clear()
         for pool in (pages, states):
             if pool is not None:
                 pool.lift()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from octopus.core.checkpoints import Checkpoints
@@ -45,7 +44,7 @@ class Retention:
         prefixes: Where computed prefixes are found.
         swapping: What lies in the host tier or moves there and back.
         ladder: Makes room.
-        claimed: States, as `(segment, length)`, that the open step starts from or will overwrite.
+        claimed: States, as `(segment, length)`, that the open step starts from or will overwrite; none is given up.
         step: The open step; None between steps.
         in_step: The places that the open step computes; nothing that they see is taken away.
     """
@@ -220,9 +219,9 @@ class Retention:
         if handles and self.states is not None:
             self.states.release(handles)
 
-    def make_room(self, *, pages: int, states: int, kept: Set[tuple[Segment, int]] = frozenset()) -> None:
+    def make_room(self, *, pages: int, states: int) -> None:
         """See `Ladder.make_room`."""
-        self.ladder.make_room(pages=pages, states=states, kept=kept)
+        self.ladder.make_room(pages=pages, states=states)
 
     def check_pools(self) -> None:
         """Raises InvariantViolation unless every unit of all pools is free or has exactly one owner."""

@@ -176,7 +176,7 @@ class Step:
         if self._reservation is not None:
             self._reservation.abandon()
             self._reservation = None
-        retention.in_step = []
+        retention.in_step, retention.claimed = [], set()
         for pin in self.pins:
             retention.let_go(pin)
         self.pins = []

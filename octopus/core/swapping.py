@@ -226,7 +226,7 @@ class Swapping:
         """Gives up one state on the device; a copy under way adopts it."""
         handle = segment.states.pop(length)
         transfer = self.moving.get(segment)
-        if transfer is not None and transfer.kind == "offload" and length in transfer.states:
+        if transfer is not None and transfer.kind == "offload" and handle == transfer.states.get(length, (-1, -1))[0]:
             transfer.adopted_states.add(length)
         elif self._retention.states is not None:
             self._retention.states.release([handle])

@@ -41,6 +41,7 @@ def cast() -> Cast:
     graph.offload(away)
     graph.drop(store.child(root, 40, 41))
     assert away.cursor.segment.host_pages and away.cursor.segment.host_states
+    graph.match([1, 2, 3])
     graph.audit()
     return Cast(store, root, reader, source, waiter, away)
 
@@ -188,6 +189,12 @@ def filed_under_other_tokens(c: Cast) -> None:
     c.source.cursor.segment.tokens[0] += 1
 
 
+def filed_under_other_last_tokens(c: Cast) -> None:
+    long = c.store.root(*range(50, 70))
+    assert c.store.graph.match(list(range(50, 70))).tokens == 20
+    long.cursor.segment.tokens[19] += 1
+
+
 def filed_and_gone(c: Cast) -> None:
     prefixes = c.store.graph.retention.prefixes
     prefixes._ends[SmallStore(2, 2).root(1).cursor.segment] = next(iter(prefixes._ends.values()))
@@ -243,6 +250,7 @@ FAULTS: dict[Callable[[Cast], None], str] = {
     neither_free_nor_allocated: "free plus allocated pages are not all pages",
     miscounted_host_tier: "units are not in the host tier",
     filed_under_other_tokens: "filed under tokens that are not its own",
+    filed_under_other_last_tokens: "filed under tokens that are not its own",
     filed_and_gone: "was evicted and can still be found",
     filed_but_not_provided: "provides 0 tokens, filed are 2",
     provided_but_not_filed: "though it is not filed",
@@ -253,7 +261,6 @@ FAULTS: dict[Callable[[Cast], None], str] = {
 def test_the_audit_names_the_fault(fault: Callable[[Cast], None]) -> None:
     """Catches: the rule that this fault breaks, gone or weakened."""
     chosen = cast()
-    chosen.store.graph.match([1, 2, 3])
     fault(chosen)
     with pytest.raises(InvariantViolation, match=FAULTS[fault]):
         chosen.store.graph.audit()

@@ -53,6 +53,20 @@ def test_a_page_is_released_once() -> None:
     pool.check([other, again])
 
 
+def test_every_page_knows_that_it_was_given_back() -> None:
+    """Catches: the page with number 0, or the latest generation, taken for one that was never given out."""
+    pool = PagePool(3, page_size=2)
+    for _ in range(3):
+        handles = pool.allocate(3)
+        for handle in handles:
+            pool.release([handle])
+            with pytest.raises(DoubleRelease):
+                pool.release([handle])
+        with pytest.raises(StaleHandle) as refusal:
+            pool.release([handles[0] + (9 << 32)])
+        assert refusal.type is StaleHandle
+
+
 def test_a_tail_page_is_given_back_exactly_once() -> None:
     """Catches: two paths that each infer the length of a finished thread (sglang 12224, sglang-jax 982)."""
     store = SmallStore(8, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_store import SmallStore
 
-from octopus.core.errors import RewindRefused
+from octopus.core.errors import CapacityExceeded, RewindRefused
 from octopus.core.segment import Segment
 
 
@@ -122,6 +122,99 @@ def test_a_state_that_was_evicted_and_made_again_is_counted_once() -> None:
     figures = store.graph.stats().states
     assert figures.free + figures.fenced + figures.used == 3
     assert store.sees(again) == [1, 2, 3]
+    store.drop_all()
+
+
+def test_of_two_equal_places_the_older_is_found() -> None:
+    """Catches: a match that depends on chance where several threads have computed the same."""
+    store = SmallStore(16, 2, states=4)
+    one, other = store.root(1, 2), store.root(1, 2)
+    found = store.graph.match([1, 2, 3]).cursor
+    assert found is not None and found.segment is one.cursor.segment is not other.cursor.segment
+
+
+def test_states_of_what_is_gone_go_first() -> None:
+    """Catches: the fork point of a living thread whose state goes, while one with dead children is kept."""
+    store = SmallStore(32, 2, states=4)
+    root = store.root(1)
+    living = store.child(root, 2)
+    gone = store.root(5)
+    gone_too = store.child(gone, 6)
+    for thread in (gone_too, gone):
+        store.graph.drop(thread)
+    store.graph.make_room(states=2)
+    assert 1 in root.cursor.segment.states and 1 in living.cursor.segment.states
+    expect_states_where_they_belong(store)
+
+
+def test_room_for_states_takes_no_page() -> None:
+    """Catches: a request for states that is refused for want of a page nobody asked for."""
+    store = SmallStore(1, 2, states=2)
+    thread = store.root(1, 2)
+    store.graph.make_room()
+    store.graph.make_room(states=1)
+    assert store.sees(thread) == [1, 2]
+
+
+def test_a_state_that_a_step_starts_from_stays() -> None:
+    """Catches: a state dropped, for others' sake, between a step's begin and the pass that reads it."""
+    store = SmallStore(16, 2, states=3)
+    thread, other = store.root(1, 2), store.root(8)
+    store.graph.append(thread, [3])
+    store.engine.open([thread])
+    store.graph.cancel(thread)
+    store.graph.drop(thread)
+    with pytest.raises(CapacityExceeded):
+        store.graph.make_room(states=3)
+    while store.engine.advance():
+        pass
+    store.engine.close()
+    assert store.sees(other) == [8]
+    store.drop_all()
+
+
+@pytest.mark.parametrize("lost", range(1, 8))
+def test_lost_states_are_made_again_from_the_root_on(lost: int) -> None:
+    """Catches: a pass after a state that does not ask for the state it starts from, however far up that was lost."""
+    store = SmallStore(32, 2, states=12)
+    root = store.root(1, 2)
+    child = store.child(root, 3, 4, 5)
+    grandchild = store.child(child, 6, 7)
+    for number, thread in enumerate((root, child, grandchild)):
+        segment = thread.cursor.segment
+        for length in list(segment.states) if lost & 1 << number else []:
+            store.graph.retention.swapping.drop_state(segment, length)
+    for thread in (child, grandchild):
+        store.graph.rewind(thread, 1)
+        store.write(thread, 9)
+    assert (store.sees(child), store.sees(grandchild)) == ([1, 2, 3, 9], [1, 2, 3, 4, 5, 6, 9])
+    expect_states_where_they_belong(store)
+    store.drop_all()
+
+
+def test_a_state_made_again_while_its_first_slot_is_under_copy_has_an_owner() -> None:
+    """Catches: a second state at the same place taken for the one that the copy has adopted, and lost."""
+    store = SmallStore(16, 2, states=6, host=8, host_states=2, prompt=False)
+    graph = store.graph
+    writer, other = store.root(1, 2), graph.thread()
+    (fork,) = graph.fork(writer)
+    store.write(writer, 3)
+    graph.drop(fork)
+    (child,) = graph.fork(writer)
+    for thread in (writer, child):
+        graph.wait_threads(thread, [other])
+    graph.offload(writer)
+    (transfer,) = graph.transfers
+    with pytest.raises(CapacityExceeded):
+        graph.make_room(states=5)
+    assert transfer.adopted_states == {2}, "the state of the fork point is cache, and goes with the copy"
+    graph.cancel(other)
+    graph.rewind(writer, 2)
+    assert 2 in store.write(writer, 9).cursor.segment.parent.segment.states, "computed again"
+    graph.drop(writer)
+    graph.trim()
+    graph.make_room(states=4)
+    graph.audit()
     store.drop_all()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from small_store import SmallStore
 
@@ -170,6 +172,24 @@ def test_copies_that_never_end_do_not_pile_up() -> None:
     assert store.graph.stats().host_pages.used == 2
 
 
+def test_a_page_on_its_way_back_is_not_on_its_way_out() -> None:
+    """Catches: a copy to the device counted as room to come, so that nobody else is asked to go."""
+    store = SmallStore(4, 2, host=4, prompt=False)
+    first, other = waiting(store, 1, 2)
+    store.graph.offload(first)
+    store.copier.deliver_all()
+    store.graph.cancel(other)
+    idle, _ = waiting(store, 3, 4)
+    with pytest.raises(StillLoading):
+        store.engine.compute([first])
+    with pytest.raises(CapacityExceeded):
+        store.graph.make_room(pages=3)
+    assert sorted((transfer.kind, transfer.segment) for transfer in store.graph.transfers)[0] == (
+        "offload",
+        idle.cursor.segment,
+    )
+
+
 def test_tier_counters_agree_with_a_recount() -> None:
     """Catches: a tier read after the swap, so that counts go below zero (trtllm PR 12834)."""
     store = SmallStore(2, 2, host=1)
@@ -196,3 +216,61 @@ def test_a_waiting_thread_is_still_waiting_when_its_pages_are_away() -> None:
     assert thread.status is Status.RUNNING
     store.engine.compute([thread])
     assert store.sees(thread) == [1, 2, 3]
+
+
+def test_a_step_waits_for_a_restore_that_another_has_begun() -> None:
+    """Catches: a step that begins with nothing reserved after its wait, or does not wait at all."""
+    store = SmallStore(8, 2, host=8, prompt=False)
+    thread = store.root(1, 2, 3)
+    store.graph.preempt(thread)
+    store.copier.deliver_all()
+    with pytest.raises(StillLoading):
+        store.write(thread, 4)
+    tier = store.graph.retention.swapping.host
+    assert tier is not None and len(store.graph.transfers) == 1
+    tier.timeout_s = 1.0
+    late = threading.Timer(0.05, store.copier.deliver_all)
+    late.start()
+    store.engine.compute([thread])
+    late.join()
+    assert store.sees(thread) == [1, 2, 3, 4]
+    store.drop_all()
+
+
+def test_what_lies_beyond_a_restore_is_given_back_at_once() -> None:
+    """Catches: host pages that a copy does not carry, kept for it or lost with it."""
+    store = SmallStore(8, 2, host=8, prompt=False)
+    graph = store.graph
+    root, other = store.root(1, 2), graph.thread()
+    (short,) = graph.fork(root)
+    store.write(root, 3, 4, 5, 6)
+    graph.wait_threads(root, [other])
+    assert graph.preempt(short) == 3, "nobody who runs sees any of it"
+    store.copier.deliver_all()
+    assert graph.stats().host_pages.used == 3
+    with pytest.raises(StillLoading):
+        store.engine.compute([short])
+    graph.cancel(root)
+    graph.drop(root)
+    graph.trim()
+    assert graph.stats().host_pages.used == 1, "the page that is on its way back"
+    store.copier.deliver_all()
+    graph.audit()
+    store.drop_all()
+
+
+def test_what_lies_above_memory_in_the_host_tier_stays_computed() -> None:
+    """Catches: a parent's KV dropped below which a child's, in the host tier, was computed from it."""
+    store = SmallStore(8, 2, host=1)
+    graph = store.graph
+    parent = store.root(1, 2)
+    child = store.child(parent, 3, 4)
+    assert graph.preempt(child) == 1 and child.cursor.segment.host_pages
+    graph.commit(parent)
+    graph.drop(parent)
+    graph.preempt(child)
+    above = child.cursor.segment.parent
+    assert above is not None and above.segment.computed == 2
+    store.write(child, 5)
+    assert store.sees(child) == [1, 2, 3, 4, 5]
+    store.drop_all()

@@ -163,3 +163,26 @@ def test_commit_before_compute_is_refused() -> None:
     store.engine.advance()
     store.engine.close()
     assert store.graph.commit(thread).version == 1
+
+
+def test_what_stands_below_a_mount_is_not_found() -> None:
+    """Catches: a look-up that breaks on a line of which what precedes it cannot be found."""
+    store = SmallStore(16, 2)
+    root = store.root(1)
+    reader, source = store.child(root, 2), store.child(root, 7)
+    store.graph.read_thread(reader, source)
+    store.write(reader, 3)
+    below = store.child(reader, 4)
+    assert store.graph.match([1, 2, 3, 4]).tokens == 2
+    assert store.sees(below) == [1, 2, 7, 3, 4]
+    store.drop_all()
+
+
+def test_a_token_that_no_buffer_holds_is_not_found() -> None:
+    """Catches: a look-up that breaks on a token of more than 32 bits, or finds what begins like it."""
+    store = SmallStore(16, 2)
+    thread = store.root(1, 2**40)
+    assert store.graph.match([1, 2**40]).tokens == 0
+    assert store.graph.match([1, 0]).tokens == 0
+    assert store.sees(thread) == [1, 2**40]
+    store.drop_all()

@@ -11,12 +11,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from fuzz.allocations import attempts
 from fuzz.canary import CANARIES, Canary, found_after
 from fuzz.cancellations import SCRIPTS, Script, cancel_everywhere
+from fuzz.crowd import SETUPS as CROWDED
 from fuzz.crowd import rush
 from fuzz.episodes import SETUPS, carry_out, drawn
 from fuzz.exploration import Scenario, explore, sample
 from fuzz.machine import StoreMachine
 from fuzz.profiles import Profile
 from fuzz.scenarios import SCENARIOS
+from fuzz.world import Setup
 
 TINY = Profile(name="octopus-tiny", examples=10, steps=30, repeats_itself=True)
 
@@ -61,9 +63,10 @@ def test_cancellation_at_every_await(script: Script) -> None:
     assert cancel_everywhere(script) >= 2
 
 
-def test_a_crowd_leaves_the_store_empty() -> None:
+@pytest.mark.parametrize("setup", CROWDED, ids=lambda setup: f"{setup.pages}-{setup.states}")
+def test_a_crowd_leaves_the_store_empty(setup: Setup) -> None:
     """Catches: an unguarded count: pages lost, or owned twice, when many threads call at once."""
-    report = rush(1, members=8, operations=150)
+    report = rush(1, members=8, operations=150, setup=setup)
     assert report.calls.total() == 8 * 150 and len(report.calls) > 10
 
 

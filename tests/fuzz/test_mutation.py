@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from pathlib import Path
 
-from fuzz.mutants import Verdict, draw_mutants, summary
+import pytest
+
+from fuzz.equivalents import LISTING, claim_about, read_equivalents, stale
+from fuzz.mutants import Verdict, draw_mutants, judged, summary
 from fuzz.mutation import mutated, mutations
 
 SOURCE = '''
@@ -52,6 +57,56 @@ def test_a_seed_draws_the_same_mutants_again() -> None:
 def test_the_summary_counts_timeouts_as_caught() -> None:
     """Catches: shares of the wrong whole."""
     (path, mutation), *_ = draw_mutants(1, 1)
-    ends = ("killed", "timeout", "survived", "killed")
+    ends = ("killed", "timeout", "survived", "equivalent")
     verdicts = [Verdict(path=path, mutation=mutation, verdict=end, by="") for end in ends]
-    assert summary(verdicts).endswith("75.0 % caught")
+    assert summary(verdicts).endswith("75.0 % killed or equivalent")
+
+
+CLAIM = """
+[[equivalent]]
+file = "pool.py"
+text = "return taken + [min(count, 3)] if free else taken"
+what = "min -> max"
+why = "nobody asks for so many"
+"""
+
+
+def test_a_claim_follows_its_line_and_names_one_change_of_it() -> None:
+    """Catches: a claim that is about another line, another file, another change, or about two of them."""
+    claims = read_equivalents(CLAIM)
+    for source in (SOURCE, "\n\n" + SOURCE.replace("free.pop()", "free.remove(1)")):
+        about = [mutation for mutation in mutations(source) if claim_about(claims, Path("core/pool.py"), mutation)]
+        assert [mutation.what for mutation in about] == ["min -> max"]
+        assert stale(claims, [(Path("core/pool.py"), mutation) for mutation in mutations(source)]) == []
+    changed = [(Path("core/pool.py"), mutation) for mutation in mutations(SOURCE.replace("count, 3", "count, 4"))]
+    assert stale(claims, changed) == claims
+    assert stale(claims, [(Path("core/step.py"), mutation) for mutation in mutations(SOURCE)]) == claims
+
+
+def test_equal_changes_of_equal_lines_have_numbers() -> None:
+    """Catches: one claim that covers two mutants."""
+    twice = mutations("a[0] = 0\na[0] = 0\n")
+    zeros = [mutation.nth for mutation in twice if mutation.what == "0 -> 1"]
+    assert sorted(zeros) == [1, 2, 3, 4]
+
+
+def test_a_claim_counts_only_for_a_survivor() -> None:
+    """Catches: a wrong claim that hides behind a killed mutant."""
+    claims = read_equivalents(CLAIM)
+    (mutation,) = [mutation for mutation in mutations(SOURCE) if claim_about(claims, Path("pool.py"), mutation)]
+    survivor = Verdict(path=Path("pool.py"), mutation=mutation, verdict="survived", by="")
+    assert judged(survivor, claims).verdict == "equivalent"
+    assert judged(replace(survivor, verdict="killed"), claims).verdict == "refuted"
+    assert judged(survivor, []) == survivor
+
+
+@pytest.mark.parametrize("wrong", [CLAIM + CLAIM, CLAIM.replace("nobody asks for so many", " "), CLAIM + "colour = 1"])
+def test_a_claim_that_says_nothing_is_refused(wrong: str) -> None:
+    """Catches: a listing without reasons, with fields that nobody reads, or with the same claim twice."""
+    with pytest.raises(ValueError):
+        read_equivalents(wrong)
+
+
+def test_the_listing_can_be_read() -> None:
+    """Catches: a listing that fails the hunt at its end instead of here."""
+    read_equivalents(LISTING.read_text())
