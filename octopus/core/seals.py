@@ -101,13 +101,12 @@ class Seals:
         return self._compare(list(self._picked(seen)), [])
 
     def _picked(self, seen: Reach) -> Iterator[SealRun]:
-        passed = 0
+        """A page's turn hangs on the page alone: with who else is seen, and grows, it could be missed for ever."""
         for segment in seen:
             pages = segment.pages
-            for index in range((self._phase - passed) % self._period, len(pages), self._period):
+            for index in range((self._phase - segment.index) % self._period, len(pages), self._period):
                 if pages[index] != NO_PAGE and (run := self._run(segment, index, pages[index])) is not None:
                     yield run
-            passed += len(pages)
 
     def _run(self, segment: Segment, index: int, handle: int) -> SealRun | None:
         offset = index * self._page_size

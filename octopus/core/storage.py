@@ -1,11 +1,13 @@
 """The only tensors of `core`: keys, values and recurrent states, addressed by slot number.
 
 Letters: S token slots, Z state slots, G key/value heads, D head dimension, W convolution columns, C convolution
-channels, H value heads, Dk and Dv key and value dimension of a recurrent head.
+channels, H value heads, Dk and Dv key and value dimension of a recurrent head, L recurrent layers,
+R runs, N slots and M states of one call.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,6 +101,10 @@ class HostStorage:
         pages: Number of pages.
         states: Number of states.
         page_size: Tokens a page.
+
+    Attributes:
+        pairs_of_pages: Tensors on the device, by page, each with its counterpart in host memory.
+        pairs_of_states: Likewise, by state.
     """
 
     def __init__(
@@ -108,14 +114,14 @@ class HostStorage:
         shape = device.shape
         page = (pages, shape.attention_layers, page_size, shape.kv_heads, shape.head_dim)
         keys, values, conv, recurrent = device.keys, device.values, device.conv, device.recurrent
-        self._pairs_of_pages = [(_by_page(x, page_size), _host(page, x, pinned)) for x in (keys, values)]
-        self._pairs_of_states = [
+        self.pairs_of_pages = [(_by_page(x, page_size), _host(page, x, pinned)) for x in (keys, values)]
+        self.pairs_of_states = [
             (x.transpose(0, 1), _host((states, x.shape[0], *x.shape[2:]), x, pinned)) for x in (conv, recurrent)
         ]
         if seals is not None:
             sums_PN = seals.sums_S.unflatten(0, (-1, page_size))
-            self._pairs_of_pages.append((sums_PN, _host((pages, page_size), sums_PN, pinned)))
-            self._pairs_of_states.append((seals.state_sums_Z, _host((states,), seals.state_sums_Z, pinned)))
+            self.pairs_of_pages.append((sums_PN, _host((pages, page_size), sums_PN, pinned)))
+            self.pairs_of_states.append((seals.state_sums_Z, _host((states,), seals.state_sums_Z, pinned)))
         self._stream = torch.cuda.Stream(device.keys.device) if pinned else None
         self._waiting: SimpleQueue[tuple[Transfer, torch.cuda.Event, list[torch.Tensor]]] = SimpleQueue()
         if pinned:
@@ -138,11 +144,11 @@ class HostStorage:
         """Copies, or launches the copies; returns what must stay alive until they have run."""
         staged: list[torch.Tensor] = []
         for pairs, units in (
-            (self._pairs_of_pages, transfer.page_units),
-            (self._pairs_of_states, transfer.state_units),
+            (self.pairs_of_pages, transfer.page_units),
+            (self.pairs_of_states, transfer.state_units),
         ):
             for device, host in pairs if units else ():
-                rows = torch.tensor([unit for unit, _ in units], device=device.device)
+                rows = torch.tensor([unit for unit, _ in units]).to(device.device, non_blocking=True)
                 if transfer.kind == "offload":
                     block = device[rows]
                     for row, (_, place) in enumerate(units):
@@ -175,70 +181,112 @@ class TensorSeals:
     """
 
     def __init__(self, storage: KVStorage, *, page_size: int) -> None:
-        self._storage = storage
+        device, shape = storage.keys.device, storage.keys.shape
         self._page_size = page_size
-        device = storage.keys.device
-        self.sums_S = torch.zeros(storage.keys.shape[1], dtype=torch.int64, device=device)
+        self._device = device
+        token = (shape[0], 1, *shape[2:])
+        self._tokens = [
+            (_bits(tensor), _odd(token, start=start, device=device))
+            for tensor, start in ((storage.keys, 0), (storage.values, math.prod(token)))
+        ]
+        self._states = [
+            (_bits(tensor), _odd((1, *tensor.shape[2:]), start=start, device=device))
+            for tensor, start in ((storage.conv, 0), (storage.recurrent, math.prod(storage.conv.shape[2:])))
+        ]
+        self._layers_L = _odd((storage.conv.shape[0],), start=0, device=device)
+        self._most_slots = max(1, _SEAL_NUMBERS // max(1, math.prod(token)))
+        self.sums_S = torch.zeros(shape[1], dtype=torch.int64, device=device)
         self.state_sums_Z = torch.zeros(storage.recurrent.shape[1], dtype=torch.int64, device=device)
 
     def seal(self, pages: Sequence[SealRun], states: Sequence[StateSeal]) -> None:
         """See `SealedMemory.seal`. Waits for nothing on a GPU."""
         if pages:
-            slots_N, owners_N = self._slots(pages)
-            self.sums_S[slots_N] = self._slot_sums(slots_N) + owners_N
-        for state in states:
-            self.state_sums_Z[state.unit] = self._state_sum(state)
+            slots_N, sums_N = self._slot_sums(pages)
+            self.sums_S[slots_N] = sums_N
+        if states:
+            units_M, sums_M = self._state_sums(states)
+            self.state_sums_Z[units_M] = sums_M
 
     def broken(self, pages: Sequence[SealRun], states: Sequence[StateSeal]) -> list[Sealed]:
-        """See `SealedMemory.broken`. Waits for the GPU."""
-        found: list[Sealed] = []
-        if pages:
-            slots_N, owners_N = self._slots(pages)
-            differs_N = self.sums_S[slots_N] != self._slot_sums(slots_N) + owners_N
-            if bool(differs_N.any()):
-                parts = differs_N.split([run.stop - run.start for run in pages])
-                found += [run for run, part in zip(pages, parts, strict=True) if bool(part.any())]
-        found += [state for state in states if bool(self.state_sums_Z[state.unit] != self._state_sum(state))]
-        return found
+        """See `SealedMemory.broken`. Waits for the GPU, once where everything is in order."""
+        slots_N, sums_N = self._slot_sums(pages)
+        units_M, sums_M = self._state_sums(states)
+        differs = torch.cat((self.sums_S[slots_N] != sums_N, self.state_sums_Z[units_M] != sums_M))
+        if not bool(differs.any()):
+            return []
+        of_slots, of_states = differs.cpu().split([len(slots_N), len(units_M)])
+        parts = of_slots.split([run.stop - run.start for run in pages])
+        found: list[Sealed] = [run for run, part in zip(pages, parts, strict=True) if bool(part.any())]
+        return found + [state for state, differs in zip(states, of_states.tolist(), strict=True) if differs]
 
-    def _slots(self, pages: Sequence[SealRun]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The slots of all runs, and a number for whom each was written."""
-        size = self._page_size
-        slots = [run.unit * size + slot for run in pages for slot in range(run.start, run.stop)]
-        owners = [_owner(run.segment, run.offset + i) for run in pages for i in range(run.stop - run.start)]
-        device = self.sums_S.device
-        return torch.tensor(slots, device=device), torch.tensor(owners, device=device)
+    def _slot_sums(self, runs: Sequence[SealRun]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The slots of all runs, and what their fingerprints should be."""
+        units_R, starts_R, stops_R, segments_R, offsets_R = _columns(runs, 5)
+        lengths_R = stops_R - starts_R
+        firsts_R = lengths_R.cumsum(0) - lengths_R
+        slots_R = units_R * self._page_size + starts_R - firsts_R
+        rows_2R = torch.stack((slots_R, _owners(segments_R, offsets_R - firsts_R)))
+        rows_2N = rows_2R.repeat_interleave(lengths_R, dim=1)
+        places_N = torch.arange(rows_2N.shape[1])
+        rows_2N += torch.stack((places_N, places_N * _OFFSET_FACTOR))
+        slots_N, owners_N = rows_2N.to(self._device, non_blocking=True)
+        sums, start = [], 0
+        while start < len(slots_N):
+            part_N = self._token_sums(slots_N[start : start + self._most_slots])
+            if part_N is not None:
+                sums.append(part_N)
+                start += self._most_slots
+            else:
+                self._most_slots //= 2
+        return slots_N, torch.cat(sums) + owners_N if sums else owners_N
 
-    def _slot_sums(self, slots_N: torch.Tensor) -> torch.Tensor:
-        sums = []
-        for part_N in slots_N.split(_SEAL_SLOTS):
-            both = torch.stack((self._storage.keys[:, part_N], self._storage.values[:, part_N]))
-            sums.append(_weighed(both.movedim(2, 0).flatten(1)))
-        return torch.cat(sums)
+    def _token_sums(self, slots_N: torch.Tensor) -> torch.Tensor | None:
+        """None if the device has no memory for so many slots at once."""
+        try:
+            keys_N, values_N = ((bits[:, slots_N] * odd).sum((0, 2, 3)) for bits, odd in self._tokens)
+        except torch.OutOfMemoryError:
+            if len(slots_N) == 1:
+                raise
+            return None
+        return keys_N + values_N
 
-    def _state_sum(self, state: StateSeal) -> torch.Tensor:
-        conv, recurrent = self._storage.conv[:, state.unit], self._storage.recurrent[:, state.unit]
-        bits: torch.Tensor = _weighed(conv.reshape(1, -1))[0] + 3 * _weighed(recurrent.reshape(1, -1))[0]
-        bits += _owner(state.segment, state.length)
-        return bits
+    def _state_sums(self, states: Sequence[StateSeal]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The slots of all states, and what their fingerprints should be. One state at a time: they are large."""
+        units_M, segments_M, lengths_M = _columns(states, 3)
+        rows_2M = torch.stack((units_M, _owners(segments_M, lengths_M)))
+        units_M, owners_M = rows_2M.to(self._device, non_blocking=True)
+        sums = [self._state_sum(state.unit) for state in states]
+        return units_M, torch.stack(sums) + owners_M if sums else owners_M
+
+    def _state_sum(self, unit: int) -> torch.Tensor:
+        conv_L, recurrent_L = ((bits[:, unit] * odd).flatten(1).sum(1) for bits, odd in self._states)
+        return ((conv_L + recurrent_L) * self._layers_L).sum()
 
 
-_SEAL_SLOTS = 512  # How many slots are read at once: bounds the temporary memory.
+_SEAL_NUMBERS = 1 << 23  # How many numbers are read at once: bounds the temporary memory.
+_SEGMENT_FACTOR, _OFFSET_FACTOR = 0x1E3779B97F4A7C15, 0x51B54A32D192ED03
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def _weighed(numbers_NE: torch.Tensor) -> torch.Tensor:
-    """For each row the sum of its numbers' bits, each times an odd number of its column."""
-    bits_NE = numbers_NE.contiguous().view(_BITS[numbers_NE.dtype.itemsize]).to(torch.int64)
-    columns_E = torch.arange(bits_NE.shape[1], device=bits_NE.device)
-    sums_N: torch.Tensor = (bits_NE * (columns_E * 0x5851F42D4C957F2D * 2 + 1)).sum(1)
-    return sums_N
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as whole numbers."""
+    return tensor.view(_BITS[tensor.dtype.itemsize])
 
 
-def _owner(segment: int, offset: int) -> int:
-    """A number for an owner, in the range of a signed 64-bit integer."""
-    mixed = (segment * 0x9E3779B97F4A7C15 + offset * 0xD1B54A32D192ED03) % (1 << 64)
-    return mixed - (1 << 63)
+def _odd(shape: Sequence[int], *, start: int, device: torch.device) -> torch.Tensor:
+    """int64, another odd number for each place, from the `start`-th on."""
+    places = torch.arange(start, start + math.prod(shape), device=device)
+    odd: torch.Tensor = places * 0x5851F42D4C957F2D * 2 + 1
+    return odd.view(tuple(shape))
+
+
+def _columns(rows: Sequence[Sequence[int]], count: int) -> tuple[torch.Tensor, ...]:
+    return torch.tensor(rows, dtype=torch.int64).view(-1, count).unbind(1)
+
+
+def _owners(segments_N: torch.Tensor, offsets_N: torch.Tensor) -> torch.Tensor:
+    """A number for each owner, modulo 2^64; linear in the offset."""
+    return segments_N * _SEGMENT_FACTOR + offsets_N * _OFFSET_FACTOR + 1
 
 
 def _by_page(slots: torch.Tensor, page_size: int) -> torch.Tensor:

@@ -25,7 +25,7 @@ from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
 from octopus.rollout.generation import Generation
 from octopus.rollout.passes import Passes
-from octopus.rollout.sampling import Draw, choose
+from octopus.rollout.sampling import Draw
 from octopus.rollout.thread import Thread
 from octopus.rollout.turns import Turns
 
@@ -238,7 +238,7 @@ class Engine:
     def _choose(
         self, hidden_NC: Tensor, records: Sequence[Record], draws: Sequence[Draw], temperature: float
     ) -> tuple[list[int], list[float]]:
-        return choose(self.backbone.logits(hidden_NC), draws, temperature)
+        return self._passes.choose(hidden_NC, draws, temperature)
 
     def _host_tier(
         self, seals: TensorSeals | None, pages: int, states: int, page_size: int

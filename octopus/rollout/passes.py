@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from octopus.core.errors import CapacityExceeded
 from octopus.core.graph import Graph
@@ -15,9 +18,12 @@ from octopus.core.storage import KVStorage
 from octopus.core.thread import Thread
 from octopus.models.backbone import Backbone
 from octopus.rollout.frontier import Frontier
+from octopus.rollout.sampling import Draw, choose
+
+LOGGER = logging.getLogger(__name__)
 
 OOM_RETRIES = 12
-"""How often a step that ran out of device memory is tried again, each time in smaller passes."""
+"""How often work that ran out of device memory is tried again, each time in smaller pieces."""
 
 
 class Passes:
@@ -37,6 +43,9 @@ class Passes:
         self._storage = storage
         self._page_size = page_size
         self._batch_tokens = batch_tokens
+        self._logit_rows = sys.maxsize  # Shrinks likewise.
+        self._pass_tokens = batch_tokens
+        self._doing = ""
 
     def make_ready(self, sampled: Sequence[Thread], others: Sequence[Thread]) -> None:
         """Computes all that the threads have recorded, and the last hidden states of those that are sampled from.
@@ -47,36 +56,69 @@ class Passes:
         Raises:
             CapacityExceeded: a pool is too small, or the device's memory even for the smallest passes.
         """
+
+        def halve() -> str:
+            self._batch_tokens = max(1, self._pass_tokens // 2)
+            return f"a pass of {self._batch_tokens} tokens"
+
+        self._persist(lambda: self._compute(sampled, others), halve)
+
+    def choose(
+        self, hidden_NC: Tensor, draws: Sequence[Draw], temperature: float
+    ) -> tuple[list[int], list[float]]:
+        """A token for each hidden state, and its log-probability; see `sampling.choose`.
+
+        Logits that the device has no memory for are made for half as many rows at a time.
+
+        Raises:
+            CapacityExceeded: the device's memory does not suffice even for those of one row.
+        """
+        tokens: list[int] = []
+        log_probabilities: list[float] = []
+
+        def halve() -> str:
+            self._logit_rows = max(1, min(self._logit_rows, len(draws)) // 2)
+            return f"the logits of {self._logit_rows} rows"
+
+        def go_on() -> None:
+            while (done := len(tokens)) < len(draws):
+                rows = slice(done, min(len(draws), done + self._logit_rows))
+                self._doing = f"the logits of {rows.stop - rows.start} rows"
+                more = choose(self._backbone.logits(hidden_NC[rows]), draws[rows], temperature)
+                tokens.extend(more[0])
+                log_probabilities.extend(more[1])
+
+        self._persist(go_on, halve)
+        return tokens, log_probabilities
+
+    def _persist(self, act: Callable[[], None], halve: Callable[[], str]) -> None:
+        """Acts until the device's memory suffices; `halve` makes the pieces smaller and says how small they are."""
         counters = self._graph.retention.counters
         for _ in range(OOM_RETRIES):
-            shortage = self._attempt(sampled, others)
+            shortage = _shortage(act)
             if shortage is None:
                 return
             counters.oom_retries += 1
             self._give_back()
-            self._batch_tokens = max(1, self._batch_tokens // 2)
+            smaller = halve()
+            LOGGER.warning("no device memory for %s, next %s: %s", self._doing, smaller, shortage)
         counters.oom_refused += 1
         raise CapacityExceeded(
-            f"the device's memory does not suffice for a pass of {self._batch_tokens} tokens: {shortage}; "
-            "build the engine with fewer pages"
+            f"the device's memory does not suffice for {smaller}: {shortage}; build the engine with fewer pages"
         )
 
-    def _attempt(self, sampled: Sequence[Thread], others: Sequence[Thread]) -> str | None:
-        """One try. Returns what the device said if its memory did not suffice.
-
-        The error itself goes with the handler: its traceback would keep the tensors of the failed pass alive.
-        """
+    def _compute(self, sampled: Sequence[Thread], others: Sequence[Thread]) -> None:
+        self._doing, self._pass_tokens = "the fingerprints of a step", self._batch_tokens
         hidden = [thread for thread in sampled if self.frontier.get(thread.cursor) is None]
         with self._graph.begin_step(
             [*sampled, *others], hidden=hidden, chunk_tokens=self._batch_tokens
         ) as step:
-            try:
-                for wave in step.waves:
-                    for batch in _batches(wave, self._batch_tokens):
-                        self._run(batch, step)
-            except torch.OutOfMemoryError as error:
-                return str(error).partition("\n")[0]
-        return None
+            for wave in step.waves:
+                for batch in _batches(wave, self._batch_tokens):
+                    self._pass_tokens = sum(stretch.stop - stretch.start for stretch in batch)
+                    kind = "decode" if self._pass_tokens == len(batch) else "prefill"
+                    self._doing = f"a {kind} pass of {self._pass_tokens} tokens"
+                    self._run(batch, step)
 
     def _run(self, batch: list[Stretch], step: Step) -> None:
         moves = [(stretch, step.state_move(stretch)) for stretch in batch]
@@ -91,6 +133,18 @@ class Passes:
         gc.collect()
         if self._storage.keys.is_cuda:
             torch.cuda.empty_cache()
+
+
+def _shortage(act: Callable[[], None]) -> str | None:
+    """Acts. Returns what the device said if its memory did not suffice.
+
+    The error itself goes with the handler: its traceback would keep the tensors of the failed pass alive.
+    """
+    try:
+        act()
+    except torch.OutOfMemoryError as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 def _batches(wave: list[Stretch], batch_tokens: int) -> Iterator[list[Stretch]]:

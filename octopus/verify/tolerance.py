@@ -73,12 +73,13 @@ def distance(found: Measured, expected: Measured) -> Distance:
 
 
 def _flat(gradients: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
-    return torch.cat([torch.zeros(0), *(gradients[name].flatten().double() for name in names)])
+    return torch.cat([torch.zeros(0), *(gradients[name].flatten().double().cpu() for name in names)])
 
 
 def relative_l2(found: Tensor, expected: Tensor) -> float:
     """L2 norm of the difference over that of `expected`; infinite where something is not finite or was to be zero."""
-    error, size = float((found.double() - expected.double()).norm()), float(expected.double().norm())
+    found, expected = found.double().cpu(), expected.double().cpu()
+    error, size = float((found - expected).norm()), float(expected.norm())
     return 0.0 if error == 0.0 else _ratio(error, size)
 
 

@@ -60,6 +60,26 @@ def test_a_flipped_byte_is_found_within_as_many_reads_as_the_rate_says(page: int
     assert engine.graph.stats().counters.seals_checked <= 3 + reads * (41 // 16 + 1)
 
 
+def test_a_page_is_looked_at_however_the_others_grow() -> None:
+    """Catches: a turn counted in the pages seen before this one, which grow as fast as the turns go round."""
+    engine = ContentEngine(pages=200, rate=1 / 16)
+    root = engine.thread([1] * PAGE)
+    *writers, victim = engine.graph.fork(root, PAGE + 1)
+    for number, writer in enumerate(writers):
+        engine.graph.append(writer, [2] * (number + 1))
+    engine.graph.append(victim, [3] * 8 * PAGE)
+    engine.compute(*writers, victim)
+    flip(engine, victim, 5)
+    for read in range(1, 18):  # Every step one of the writers begins a page.
+        for writer in writers:
+            engine.graph.append(writer, [read])
+        try:
+            engine.compute(*writers, victim)
+        except Contamination:
+            break
+    assert read <= 16
+
+
 def test_a_page_that_lies_in_two_tables_is_found() -> None:
     """Catches: a page whose bytes are in order, but are somebody else's."""
     engine = ContentEngine(pages=60, rate=1.0)

@@ -14,6 +14,7 @@ from tiny_models import tiny_llama, tiny_qwen35
 
 from octopus.core.errors import CapacityExceeded, Contamination
 from octopus.core.pool import unit_of
+from octopus.models.paged import PagedContext
 from octopus.rollout.engine import Engine
 from octopus.rollout.generation import Generation
 from octopus.rollout.turns import Turns
@@ -98,6 +99,47 @@ def test_a_device_out_of_memory_is_tried_again_in_smaller_passes(
     counters = engine.graph.stats().counters
     assert counters.oom_retries == device.failures > 0 and counters.oom_refused == 0
     assert device.alive_at_retry == 0
+
+
+@FAMILIES
+def test_a_pass_that_fails_half_way_leaves_nothing_behind(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a state that an abandoned pass has advanced in its first layers and that the next one starts from."""
+    whole = outcome(tiny_engine(model()))
+    engine = tiny_engine(model())
+    attend, last = PagedContext.attend, len(engine.backbone.model.model.layers) - 1
+    passes, failures = [], []
+
+    def late(self: PagedContext, layer: int, q_HTD: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        passes.extend([1] * (layer == last))
+        if layer == last and len(passes) > 5 and q_HTD.shape[1] > 3:  # When states are advanced in place.
+            failures.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return attend(self, layer, q_HTD, *arguments)
+
+    monkeypatch.setattr(PagedContext, "attend", late)
+    assert outcome(engine) == whole
+    assert engine.graph.stats().counters.oom_retries == len(failures) > 0
+
+
+def test_logits_without_room_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: an error of the logits that ends the rollout; rows made twice, or chosen with another's draw."""
+    whole = outcome(tiny_engine(tiny_llama()))
+    engine = tiny_engine(tiny_llama())
+    logits, sizes = engine.backbone.logits, []
+
+    def small(hidden_NC: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(hidden_NC))
+        if len(hidden_NC) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return logits(hidden_NC)
+
+    monkeypatch.setattr(engine.backbone, "logits", small)
+    assert outcome(engine) == whole
+    assert sizes[:2] == [6, 3] and max(sizes[2:]) == 1
+    assert engine.graph.stats().counters.oom_retries == 2
+    monkeypatch.setattr(engine.backbone, "logits", lambda hidden_NC: small(hidden_NC.expand(3, -1)))
+    with pytest.raises(CapacityExceeded, match="does not suffice for the logits of 1 rows"):
+        engine.thread([1]).generate(max_tokens=1)
 
 
 def test_a_device_that_never_has_room_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,9 +27,9 @@ _COMMON: dict[str, Any] = {
 _ROPE = {"rope_type": "default", "rope_theta": 100.0}
 
 
-def tiny_llama(dtype: torch.dtype) -> LlamaForCausalLM:
-    """Two layers of attention, 4 query and 2 key/value heads of 16, loaded with sdpa."""
-    config = LlamaConfig(**_COMMON, num_hidden_layers=2, rope_parameters=_ROPE)
+def tiny_llama(dtype: torch.dtype, *, head_dim: int = 16) -> LlamaForCausalLM:
+    """Two layers of attention, 4 query and 2 key/value heads, loaded with sdpa."""
+    config = LlamaConfig(**_COMMON | {"head_dim": head_dim}, num_hidden_layers=2, rope_parameters=_ROPE)
     model: LlamaForCausalLM = _scaled(LlamaForCausalLM, config, dtype)
     return model
 
