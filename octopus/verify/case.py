@@ -62,8 +62,12 @@ class Case:
         return of_slices(self.subject.length, mask.slices_S5)
 
     @cached_property
+    def _descent(self) -> Descent | None:
+        return self.subject.descent or _documents(self.subject)
+
+    @cached_property
     def _lineage_or_fault(self) -> Lineage | Malformed | TooManyRuns | None:
-        descent = self.subject.descent or _documents(self.subject)
+        descent = self._descent
         if descent is None:
             return None
         try:
@@ -88,7 +92,7 @@ class Case:
     @cached_property
     def names(self) -> Names:
         """What the rows are called in reports."""
-        return names_of(self.subject, self.lineage)
+        return names_of(self._descent, self.lineage, self.subject.length)
 
     @cached_property
     def allowed(self) -> Pairs | None:

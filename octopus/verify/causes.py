@@ -38,13 +38,10 @@ def _unconnected(case: Case, mask: Pairs) -> str | None:
     own = [(run.start, run.stop, run.start, run.stop, CAUSAL) for run in lineage.runs]
     if _same(case.judged(of_slices(case.subject.length, np.array(own))), mask):
         return "each segment sees only itself: what it continues or mounts is not connected"
-    without_mounts = [
-        (run.start, run.stop, piece.k0, piece.k1, FULL)
-        for run in lineage.runs
-        for piece in run.outside
-        if not piece.mounted
-    ]
-    if _same(case.judged(of_slices(case.subject.length, np.array(own + without_mounts))), mask):
+    run_N, k0_N, k1_N, _, mounted_N = lineage.pieces().T
+    path_N5 = np.stack([*np.array(own)[run_N, :2].T, k0_N, k1_N, np.full_like(k0_N, FULL)], axis=1)
+    without_mounts = np.concatenate([np.array(own), path_N5[mounted_N == 0]])
+    if _same(case.judged(of_slices(case.subject.length, without_mounts)), mask):
         return "the tree is right, the mounts are missing"
     return None
 

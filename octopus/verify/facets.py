@@ -106,6 +106,7 @@ class LossTerms:
         denominator: By what the sum was divided.
         declared_denominator: By what it should have been.
         log_ratio_N: Trainer's minus sampler's log-probability before the first update (OCT408).
+        log_ratio_noise_N: Trainer's minus trainer's log-probability of the same tokens in another batch.
         dtype: Precision of `log_ratio_N`.
     """
 
@@ -117,6 +118,7 @@ class LossTerms:
     denominator: float | None = None
     declared_denominator: float | None = None
     log_ratio_N: np.ndarray | None = None
+    log_ratio_noise_N: np.ndarray | None = None
     dtype: str = "float32"
 
 

@@ -14,10 +14,10 @@ from octopus.verify.case import Case
 from octopus.verify.names import Names
 from octopus.verify.pairs import Pairs
 
-PIECES = 4_000_000
+PIECES = 500_000
 """Pieces that are looked at at once."""
 
-ENOUGH = 20_000_000
+ENOUGH = 2_000_000
 """Pieces after which a set that is this large is no longer divided: its counts are then lower bounds."""
 
 MOST = 1000
@@ -52,25 +52,16 @@ def gather(case: Case, pairs: Pairs, *, kind: Kind | None = None, cuts: np.ndarr
     if case.lineage is not None:
         bounds_B.append(np.array([run.start for run in case.lineage.runs], dtype=np.int64))
     edges_B = np.append(np.unique(np.concatenate(bounds_B)), pairs.length)
-    found: dict[tuple[int, int, int], Group] = {}
-    whole, looked_at = len(names.names), 0
-    for chunk in pairs.chunks(max(1, PIECES // len(edges_B))):
-        if looked_at > ENOUGH:
-            break
-        q_N, k0_N, k1_N = _divided(chunk, edges_B)
-        looked_at += len(q_N)
+    found, whole = _Found(names), len(names.names)
+    for q_N, k0_N, k1_N in _divided(pairs, edges_B):
         kind_N = np.zeros(len(q_N), dtype=np.int64) if kind is None else kind(q_N, k0_N, k1_N).astype(np.int64)
         key_N = (kind_N * whole + names.index(q_N)) * whole + names.index(k0_N)
         order = np.argsort(key_N, kind="stable")
         first = np.flatnonzero(np.diff(key_N[order], prepend=key_N[order[:1]] - 1))
-        counts = np.add.reduceat((k1_N - k0_N)[order], first) if len(first) else first
-        seat_N = order[first]
-        by_place = np.argsort(seat_N)
-        for at, count in zip(seat_N[by_place[:MOST]].tolist(), counts[by_place[:MOST]].tolist(), strict=True):
-            _add(found, names, int(kind_N[at]), int(q_N[at]), int(k0_N[at]), count)
-        for at, count in _lumped(kind_N, seat_N[by_place[MOST:]], counts[by_place[MOST:]]):
-            _add(found, names, int(kind_N[at]), int(q_N[at]), int(k0_N[at]), count, named=False)
-    return sorted(found.values(), key=lambda group: (group.kind, group.q, group.k))
+        counts_M = np.add.reduceat((k1_N - k0_N)[order], first) if len(first) else first
+        seat_M = order[first]
+        found.add(key_N[seat_M], kind_N[seat_M], q_N[seat_M], k0_N[seat_M], counts_M)
+    return found.groups()
 
 
 def by_stretch(case: Case, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
@@ -82,33 +73,52 @@ def by_stretch(case: Case, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
         yield OTHERS, int(rows[first[MOST]]), int(counts[MOST:].sum())
 
 
-def _add(
-    found: dict[tuple[int, int, int], Group], names: Names, kind: int, q: int, k: int, count: int, *, named: bool = True
-) -> None:
-    """Adds pairs to their group, or to that of all others once there are MOST."""
-    key = (kind, int(names.index(q)), int(names.index(k)))
-    if not named or (key not in found and len(found) >= MOST):
-        key = (kind, -1, -1)
-    before = found.get(key)
-    if before is not None:
-        found[key] = replace(before, count=before.count + count)
-    else:
-        reader, source = (OTHERS, OTHERS) if key[1] < 0 else (names.names[key[1]], names.names[key[2]])
-        found[key] = Group(kind, reader, source, count, q, k)
+class _Found:
+    """Groups as they come: MOST of them by name, those with the smallest examples; the others as one of each kind."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._named: dict[int, Group] = {}
+        self._others: dict[int, Group] = {}
+
+    def groups(self) -> list[Group]:
+        """All groups, by kind and then by their smallest example."""
+        both = [*self._named.values(), *self._others.values()]
+        return sorted(both, key=lambda group: (group.kind, group.q, group.k))
+
+    def add(
+        self, key_M: np.ndarray, kind_M: np.ndarray, q_M: np.ndarray, k_M: np.ndarray, counts_M: np.ndarray
+    ) -> None:
+        """Adds pairs, one entry a group, to those that came before."""
+        place = np.lexsort((k_M, q_M))
+        old_M = np.isin(key_M[place], np.fromiter(self._named, dtype=np.int64, count=len(self._named)))
+        new = place[~old_M]
+        room = MOST - len(self._named)
+        for at in (*place[old_M].tolist(), *new[:room].tolist()):
+            self._put(self._named, int(key_M[at]), int(kind_M[at]), int(q_M[at]), int(k_M[at]), int(counts_M[at]))
+        rest = new[room:]
+        for kind in np.unique(kind_M[rest]).tolist():
+            own = rest[kind_M[rest] == kind]
+            self._put(self._others, kind, kind, int(q_M[own[0]]), int(k_M[own[0]]), int(counts_M[own].sum()))
+
+    def _put(self, table: dict[int, Group], key: int, kind: int, q: int, k: int, count: int) -> None:
+        before = table.get(key)
+        if before is not None:
+            table[key] = replace(before, count=before.count + count)
+        elif table is self._others:
+            table[key] = Group(kind, OTHERS, OTHERS, count, q, k)
+        else:
+            table[key] = Group(kind, self._names.of(q), self._names.of(k), count, q, k)
 
 
-def _lumped(kind_N: np.ndarray, seat_M: np.ndarray, counts_M: np.ndarray) -> Iterator[tuple[int, int]]:
-    """For each kind among the seats its first one and the sum of their counts."""
-    for kind in np.unique(kind_N[seat_M]).tolist():
-        own = kind_N[seat_M] == kind
-        yield int(seat_M[own][0]), int(counts_M[own].sum())
-
-
-def _divided(pairs: Pairs, edges_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The runs of the set, cut wherever their keys cross a boundary."""
+def _divided(pairs: Pairs, edges_B: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The runs of the set, cut wherever their keys cross a boundary, about PIECES at a time and ENOUGH together."""
     q_N, k0_N, k1_N = pairs.runs()
     first_N = np.searchsorted(edges_B, k0_N, side="right") - 1
     parts_N = np.searchsorted(edges_B, k1_N, side="left") - first_N
-    run = np.repeat(np.arange(len(q_N)), parts_N)
-    part = first_N[run] + np.arange(len(run)) - np.repeat(np.cumsum(parts_N) - parts_N, parts_N)
-    return q_N[run], np.maximum(k0_N[run], edges_B[part]), np.minimum(k1_N[run], edges_B[part + 1])
+    total_N = np.cumsum(parts_N)
+    steps = np.arange(PIECES, min(ENOUGH, int(total_N[-1]) if len(total_N) else 0) + PIECES, PIECES)
+    for some in np.split(np.arange(len(q_N)), np.searchsorted(total_N, steps, side="right"))[: len(steps)]:
+        run = np.repeat(some, parts_N[some])
+        part = first_N[run] + np.arange(len(run)) - np.repeat(np.cumsum(parts_N[some]) - parts_N[some], parts_N[some])
+        yield q_N[run], np.maximum(k0_N[run], edges_B[part]), np.minimum(k1_N[run], edges_B[part + 1])

@@ -9,49 +9,14 @@ Letters: T tokens, R runs, N pieces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from octopus.verify.descent import Malformed, predecessors_of
-from octopus.verify.pairs import Pairs, guard, of_runs, slice_runs
+from octopus.verify.pairs import Pairs, of_runs, slice_runs
+from octopus.verify.runs import UNKNOWN, Piece, Run, all_pieces, outside_of
 from octopus.verify.subject import CAUSAL, FULL, Descent, Mount
-
-UNKNOWN = -1
-"""A position that cannot be derived, because a mount does not say how it was placed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """Keys `[k0, k1)`, the first of them seen at position `at` (or UNKNOWN), the others right behind it."""
-
-    k0: int
-    k1: int
-    at: int
-    mounted: bool = False
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class Run:
-    """Rows `[start, stop)`.
-
-    Attributes:
-        before: Row of the token before the first on the path, -1 at a root.
-        mounts: What becomes visible at `start`.
-        parent: Index of the run that holds `before`; -1 at a root.
-        depth: Number of path tokens before the first.
-        position: Expected position of the first row, or UNKNOWN.
-        outside: What every row of the run sees besides the run itself.
-    """
-
-    start: int
-    stop: int
-    before: int
-    mounts: list[Mount] = field(default_factory=list)
-    parent: int = -1
-    depth: int = 0
-    position: int = 0
-    outside: list[Piece] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -62,6 +27,7 @@ class Lineage:
         predecessors_T: Row of the previous token on the path, -1 where a path begins.
         runs: By first row.
         run_of_T: Index of the run that a row is in.
+        forest: Indices of the runs, parents first.
         order: Indices of the runs, each after those it depends on, as far as that is possible.
         circular: Indices of the runs that depend on themselves through mounts.
         positions_T: Expected positions, or UNKNOWN.
@@ -72,6 +38,7 @@ class Lineage:
     predecessors_T: np.ndarray
     runs: tuple[Run, ...]
     run_of_T: np.ndarray
+    forest: tuple[int, ...]
     order: tuple[int, ...]
     circular: tuple[int, ...]
     positions_T: np.ndarray
@@ -97,17 +64,25 @@ class Lineage:
         on_path: np.ndarray = (self.enters_T[above] <= enters) & (enters < self.leaves_T[above])
         return on_path
 
+    def outside(self, run: Run) -> list[Piece]:
+        """What every row of a run sees besides the run itself, from the root on."""
+        return outside_of(run, self.runs)
+
+    def pieces(self) -> np.ndarray:
+        """`outside` of all runs: `[N, 5]`: index of the run, k0, k1, at, mounted. Raises TooManyRuns."""
+        return all_pieces(self.runs, self.forest)
+
     def allowed(self, *, window: int | None = None, sinks: int = 0) -> Pairs:
         """Who may see whom. With a window, distances are those of effective positions.
 
         Pieces whose position is unknown are not cut. Raises TooManyRuns.
         """
-        slices = []
-        for run in self.runs:
-            rows = run.start, run.stop
-            slices += [(*rows, see.k0, see.k1, FULL, see.at - see.k0, see.at) for see in run.outside]
-            slices.append((*rows, *rows, CAUSAL, run.position - run.start, run.position))
-        table = np.array(slices, dtype=np.int64).reshape(-1, 7)
+        bounds_R3 = np.array([(run.start, run.stop, run.position) for run in self.runs], dtype=np.int64).reshape(-1, 3)
+        starts_R, stops_R, positions_R = bounds_R3.T
+        run_N, k0_N, k1_N, at_N, _ = self.pieces().T
+        outside = [starts_R[run_N], stops_R[run_N], k0_N, k1_N, np.full_like(k0_N, FULL), at_N - k0_N, at_N]
+        own = [*([starts_R, stops_R] * 2), np.full_like(starts_R, CAUSAL), positions_R - starts_R, positions_R]
+        table = np.concatenate([np.stack(outside, axis=1), np.stack(own, axis=1)])
         q_N, k0_N, k1_N = slice_runs(table[:, :5])
         if window is None:
             return of_runs(self.length, q_N, k0_N, k1_N)
@@ -124,7 +99,6 @@ def lineage_of(descent: Descent, length: int) -> Lineage:
 
     Raises:
         Malformed: it describes no forest, or a mount leads outside the row.
-        TooManyRuns: it has more pieces than are built.
     """
     predecessors_T = predecessors_of(descent, length)
     _refuse_bad_mounts(descent.mounts, length)
@@ -132,12 +106,13 @@ def lineage_of(descent: Descent, length: int) -> Lineage:
     children = _children(runs, run_of_T)
     forest = _forest_order(runs, children)
     order, circular = _dependency_order(runs, run_of_T, forest)
-    positions_T = _place(runs, run_of_T, order, length)
+    positions_T = _place(runs, run_of_T, order)
     enters_T, leaves_T = _enclose(runs, children, forest, length)
     return Lineage(
         predecessors_T=predecessors_T,
         runs=tuple(runs),
         run_of_T=run_of_T,
+        forest=tuple(forest),
         order=tuple(order),
         circular=circular,
         positions_T=positions_T,
@@ -198,6 +173,8 @@ def _dependency_order(
     runs: Sequence[Run], run_of_T: np.ndarray, forest: Sequence[int]
 ) -> tuple[list[int], tuple[int, ...]]:
     """The runs after what they continue and mount; those in a circle last, in the order of the forest."""
+    if not any(run.mounts for run in runs):
+        return [*forest], ()
     needs = [
         ({run.parent} if run.parent >= 0 else set())
         | {int(part) for m in run.mounts for part in np.unique(run_of_T[m.k0 : m.k1])}
@@ -219,32 +196,32 @@ def _dependency_order(
     return [*order, *circular], circular
 
 
-def _place(runs: Sequence[Run], run_of_T: np.ndarray, order: Sequence[int], length: int) -> np.ndarray:
-    """Fills in depth, position and outside of each run, and returns all expected positions."""
-    positions_T = np.full(length, UNKNOWN, dtype=np.int64)
-    pieces = 0
+def _place(runs: Sequence[Run], run_of_T: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """Fills in depth, position and mounted pieces of each run, and returns all expected positions."""
+
+    def position(row: int) -> int:
+        run = runs[run_of_T[row]]
+        return UNKNOWN if run.position == UNKNOWN else run.position + row - run.start
+
     for index in order:
         run = runs[index]
         following = 0
         if run.parent >= 0:
             parent = runs[run.parent]
             run.depth = parent.depth + run.before - parent.start + 1
-            following = UNKNOWN if positions_T[run.before] == UNKNOWN else int(positions_T[run.before]) + 1
-            run.outside = [*parent.outside, Piece(k0=parent.start, k1=run.before + 1, at=parent.position)]
+            following = UNKNOWN if parent.position == UNKNOWN else parent.position + run.before - parent.start + 1
         for mount in run.mounts:
-            at, following = _mounted(mount, following, positions_T)
-            run.outside.append(Piece(k0=mount.k0, k1=mount.k1, at=at, mounted=True))
+            at, following = _mounted(mount, following, position(mount.k0))
+            run.mounted.append(Piece(k0=mount.k0, k1=mount.k1, at=at, mounted=True))
         run.position = following
-        if following != UNKNOWN:
-            positions_T[run.start : run.stop] = np.arange(following, following + run.stop - run.start)
-        pieces += len(run.outside)
-        guard(pieces)
-    return positions_T
+    first_T, position_T = np.array([(r.start, r.position) for r in runs], dtype=np.int64).reshape(-1, 2)[run_of_T].T
+    placed_T: np.ndarray = np.where(position_T == UNKNOWN, UNKNOWN, position_T - first_T + np.arange(len(run_of_T)))
+    return placed_T
 
 
-def _mounted(mount: Mount, following: int, positions_T: np.ndarray) -> tuple[int, int]:
+def _mounted(mount: Mount, following: int, mount_start: int) -> tuple[int, int]:
     """Where the first mounted key is seen, and the position of what follows the mount."""
-    if UNKNOWN in (following, mount_start := int(positions_T[mount.k0])):
+    if UNKNOWN in (following, mount_start):
         at_known = mount.placement == "append" and following != UNKNOWN
         return (following, following + mount.k1 - mount.k0) if at_known else (UNKNOWN, UNKNOWN)
     if mount.placement == "append":
@@ -263,19 +240,19 @@ def _enclose(
     for index in reversed(forest):
         if runs[index].parent >= 0:
             sizes[runs[index].parent] += sizes[index]
-    enters_T, leaves_T = np.empty((2, length), dtype=np.int64)
-    base = [0] * len(runs)
-    roots = 0
+    firsts, base, ends, roots = [0] * len(runs), [0] * len(runs), [0] * length, 0
     for index in forest:
         run, first = runs[index], base[index]
         if run.parent < 0:
             first, roots = roots, roots + sizes[index]
-        rows = run.stop - run.start
-        enters_T[run.start : run.stop] = np.arange(first, first + rows)
-        leaves_T[run.start : run.stop] = first + rows
-        end = first + rows
+        firsts[index] = first - run.start
+        end = ends[run.stop - 1] = first + run.stop - run.start
         for child in children[index]:
             base[child] = end
-            end += sizes[child]
-            leaves_T[run.start : runs[child].before + 1] = end
-    return enters_T, leaves_T
+            end = ends[runs[child].before] = end + sizes[child]
+    lengths = [run.stop - run.start for run in runs]
+    enters_T = np.arange(length) + np.repeat(np.array(firsts, dtype=np.int64), lengths)
+    # Behind a row comes what forks off it and off the rows after it: it ends where the next row with an end does.
+    ends_T = np.array(ends, dtype=np.int64)
+    marked = np.flatnonzero(ends_T)
+    return enters_T, ends_T[marked[np.searchsorted(marked, np.arange(length))]]

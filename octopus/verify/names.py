@@ -8,7 +8,7 @@ import numpy as np
 
 from octopus.verify.descent import stretches_of
 from octopus.verify.lineage import Lineage
-from octopus.verify.subject import Subject
+from octopus.verify.subject import Descent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +32,9 @@ class Names:
         return f"row {row} ({self.names[index]}, token {row - int(self.starts[index])})"
 
 
-def names_of(subject: Subject, lineage: Lineage | None) -> Names:
+def names_of(descent: Descent | None, lineage: Lineage | None, length: int) -> Names:
     """The declared names; else the runs of the descent, cut where others fork off; else one for all rows."""
-    stretches = [] if subject.descent is None else [*stretches_of(subject.descent)]
+    stretches = [] if descent is None else [*stretches_of(descent)]
     stretches = sorted((s for s in stretches if s.start < s.stop), key=lambda s: s.start)
     if not stretches:
         starts = [0] if lineage is None else _segment_starts(lineage)
@@ -48,7 +48,7 @@ def names_of(subject: Subject, lineage: Lineage | None) -> Names:
         starts.append(stretch.start)
         names.append(stretch.name)
         reach = stretch.stop
-    if reach < subject.length:
+    if reach < length:
         starts.append(reach)
         names.append("unnamed rows")
     return Names(np.array(starts), tuple(names))

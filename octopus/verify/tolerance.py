@@ -5,9 +5,7 @@ exact one, nothing is above it, but rounding errors grow with the unit roundoff 
 Numerical Algorithms, section 3.1), so its noise is that of float32 times the ratio of the two. A library that computes
 parts in float32 whatever the weights has a noise in float64 that is larger than that, and it is measured.
 
-Two clean results each carry such noise once, so they lie at most twice the noise apart; HEADROOM doubles that again.
-A fault that moves a result by VISIBLE times the noise is then always told from rounding: it leaves at least
-`VISIBLE - 2` times the noise between the faulty result and the trusted one, which is more than HEADROOM.
+How many times that noise is too much is said in `margins`.
 
 Letters: N rows, V vocabulary.
 """
@@ -19,9 +17,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-
-HEADROOM = 4.0
-VISIBLE = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -220,6 +220,36 @@ def test_131072_tokens_as_ranges_within_5_s_and_1_gib(extra: list[list[int]]) ->
     assert code == len(extra) and seconds < 5 and gib < 1
 
 
+def tree_of_single_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """131,072 rows, each below a random earlier one: parents, depths, and `[N, 2]` (row, row that it sees)."""
+    rng, length = np.random.default_rng(0), 131_072
+    parents = np.append(-1, rng.integers(0, np.arange(1, length)))
+    rows = above = np.arange(length)
+    pairs, depths = [], np.full(length, -1)
+    while len(rows):
+        pairs.append(np.stack([rows, above], axis=1))
+        depths[rows] += 1
+        rows, above = rows[parents[above] >= 0], parents[above][parents[above] >= 0]
+    return parents, depths, np.concatenate(pairs).astype(np.int32)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_131072_segments_of_one_row_take_no_longer(wrong: bool) -> None:
+    """Catches: a step of Python for each pair of segments: 1.6 million here, and a finding for each."""
+    parents, depths, pairs = tree_of_single_rows()
+    ranges = {"q_ranges": pairs[:, :1] + [0, 1], "k_ranges": pairs[:, 1:] + [0, 1]}
+    if wrong:  # A plain causal triangle: 1.6 million ranges of wrong pairs.
+        ranges = {name: np.array([[0, len(parents)]]) for name in ranges}
+    kinds = np.full(len(ranges["q_ranges"]), int(wrong), dtype=np.int32)
+    ranges = {name: table.astype(np.int32) for name, table in ranges.items()}
+    np.savez("large.npz", **ranges, attn_type_map=kinds, parents=parents, position_ids=depths)
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=False)
+    code, seconds, gib = map(float, done.stdout.split())
+    findings = json.loads(Path("report.json").read_text())["findings"]
+    assert {f["code"] for f in findings} == ({"OCT101"} if wrong else set())
+    assert code == wrong and seconds < 5 and gib < 1
+
+
 def large_tree(*, root: int, branches: int, length: int) -> tuple[np.ndarray, list[list[int]], np.ndarray]:
     """A root and branches below it: parents, slices with their kinds, positions."""
     total = root + branches * length

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from verify_subjects import MOUNT, PARENTS, STRETCHES, codes, found, only, tree
 
+from octopus.verify.audits import STATIC, run
 from octopus.verify.facets import EmbeddingGradients, Heads, LossTerms
+from octopus.verify.findings import Outcome
 from octopus.verify.oracle import reached_by, seen_by
 from octopus.verify.subject import Declared, Subject
 
@@ -105,6 +107,19 @@ def test_ratios_before_the_first_update() -> None:
         assert only(tree(loss=replace(loss, log_ratio_N=ratios))).witness.row == 3
     rough = replace(loss, log_ratio_N=np.full(6, 1e-2), dtype="bfloat16")
     assert not found(tree(loss=rough))
+
+
+def test_what_may_be_rounding_is_neither_clean_nor_wrong() -> None:
+    """Catches: a typed limit that judges a model whose noise nobody has measured, and measured noise left unused."""
+    for dtype, off in (("float32", 1e-4), ("bfloat16", 0.5)):
+        loss = terms(PARENTS[1:], log_ratio_N=np.full(6, off), dtype=dtype)
+        (check,) = [c for c in run(STATIC, [tree(loss=loss)]).checks if c.audit == "first ratio"]
+        assert check.outcome is Outcome.INCONCLUSIVE and "log_ratio_noise" in check.reason
+        quiet, loud = (replace(loss, log_ratio_noise_N=np.array([0.0, -off * times])) for times in (0.1, 0.5))
+        assert only(tree(loss=quiet)).code == "OCT408" and not found(tree(loss=loud))
+    broken = replace(loss, log_ratio_noise_N=np.array([np.nan]))
+    (check,) = [c for c in run(STATIC, [tree(loss=broken)]).checks if c.audit == "first ratio"]
+    assert check.outcome is Outcome.INCONCLUSIVE
 
 
 def test_nothing_is_sampled_right_after_a_mount() -> None:

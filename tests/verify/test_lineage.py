@@ -9,9 +9,10 @@ from verify_subjects import MOUNT, PARENTS, POSITIONS, matrix
 
 from octopus.verify.chains import Chains
 from octopus.verify.descent import Malformed, predecessors_of
-from octopus.verify.lineage import UNKNOWN, lineage_of
+from octopus.verify.lineage import lineage_of
 from octopus.verify.oracle import reached_by, seen_by
 from octopus.verify.pairs import of_dense
+from octopus.verify.runs import UNKNOWN
 from octopus.verify.subject import Descent, Mount, SegmentRow
 
 

@@ -89,7 +89,8 @@ def test_blocks_show_their_waste_and_what_a_table_skips() -> None:
     )
     mask = DenseMask(seen_HQK=seen[None], convention="")
     scene = scene_of(Subject(name="x", length=4, mask=mask, blocks=table), [])
-    assert "2 of 4 blocks of 2 x 2 visited, 25% of their pairs wasted" in texts(scene.shapes)
+    assert "2 of 4 visited, 25% of their pairs wasted" in texts(scene.shapes)
+    assert "blocks of 2 x 2 pairs, visited by the table" in texts(scene.shapes)
     blocks = [shape for shape in scene.shapes if isinstance(shape, Raster)][1].rgb
     assert tuple(blocks[1, 0]) == rgb(LEAK)
 
@@ -102,7 +103,7 @@ def test_wrong_positions_are_marked_and_mounts_carry_their_shift() -> None:
     """Catches positions compared with row numbers, and a panel that is left out."""
     scene = scene_of(wrong_tree(), [])
     assert "stored positions, 1 of them wrong" in texts(scene.shapes)
-    assert "Segments: 3, 1 mounts" in texts(scene.shapes) and "+0" in texts(scene.shapes)
+    assert "Segments: 3, 1 mount" in texts(scene.shapes) and "+0" in texts(scene.shapes)
     assert [shape.title for shape in scene.shapes if isinstance(shape, Dot) and shape.fill == LEAK] == [
         "row 6 (b, token 1): position 9, expected 5"
     ]
@@ -154,6 +155,40 @@ def test_a_long_row_is_drawn_without_a_matrix(tmp_path: Path) -> None:
     cells = next(shape for shape in scene_of(subject, []).shapes if isinstance(shape, Raster)).rgb
     assert len(cells) <= 420 and (cells == rgb(LEAK)).all(axis=-1).any()
     assert (tmp_path / "a.html").stat().st_size < 2**20
+
+
+def test_very_many_segments_make_no_large_picture(tmp_path: Path) -> None:
+    """Catches a shape for each segment: 120 MB for 131,072 of them."""
+    length = 131_072
+    parents = np.append(-1, RNG.integers(0, np.arange(1, length)))
+    slices = np.array([(0, length, 0, length, CAUSAL)])
+    subject = Subject(
+        name="many", length=length, mask=Ranges(slices_S5=slices), descent=Descent(parents_T=parents)
+    )
+    draw(subject, [], tmp_path / "a.html")
+    assert (tmp_path / "a.html").stat().st_size < 2**20
+
+
+def test_labels_of_shifts_do_not_cover_each_other() -> None:
+    """Catches twelve labels in one place."""
+    mounts = tuple(Mount(at=6, k0=k0, k1=k0 + 1, shift=100 + k0, placement=None) for k0 in (3, 3, 3, 4))
+    descent = Descent(parents_T=np.array([-1, 0, 1, 2, 3, 2, 5]), mounts=mounts)
+    labels = [
+        shape
+        for shape in scene_of(Subject(name="x", length=7, descent=descent), []).shapes
+        if isinstance(shape, Text) and shape.text.startswith("+10")
+    ]
+    assert {label.text for label in labels} == {"+103", "+104"} and len(labels) == 2
+
+
+def test_one_wrong_pair_among_millions_is_marked() -> None:
+    """Catches a mark that is as small as the pair."""
+    slices = np.array([(0, 4000, 0, 4000, CAUSAL), (500, 501, 3000, 3001, FULL)])
+    finding = Finding(code="OCT101", severity=Severity.ERROR, message="m", witness=Witness(query=500, key=3000))
+    shapes = scene_of(Subject(name="x", length=4000, mask=Ranges(slices_S5=slices)), [finding]).shapes
+    dots = [shape for shape in shapes if isinstance(shape, Dot) and shape.title is None and shape.fill == LEAK]
+    rings = [shape for shape in shapes if isinstance(shape, Dot) and shape.stroke and shape.fill is None]
+    assert [(dot.x, dot.y) for dot in dots] == [(ring.x, ring.y) for ring in rings] and len(dots) == 1
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,10 @@ import itertools
 import pytest
 import torch
 
-from octopus.verify.tolerance import HEADROOM, VISIBLE, Distance, Measured, Yardstick, distance, relative_l2
+from octopus.verify.margins import HEADROOM, RATIO_NOISE, VISIBLE
+from octopus.verify.selftest.bench import Bench
+from octopus.verify.selftest.fault import ALL
+from octopus.verify.tolerance import Distance, Measured, Yardstick, distance, relative_l2
 
 
 def rerun(dtype: torch.dtype) -> Measured:
@@ -59,3 +62,16 @@ def test_a_visible_fault_is_beyond_the_headroom() -> None:
     assert Distance(outputs=2e-3, gradients=5e-2).over(noise) == pytest.approx(5)
     assert Distance(outputs=0.0, gradients=0.0).over(Distance(outputs=0.0, gradients=0.0)) == float("inf")
     assert VISIBLE - 2 > HEADROOM > 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_noise_of_ratios_is_what_the_stacks_of_the_selftest_have(dtype: str) -> None:
+    """Catches: a limit that somebody has typed, or loosened so that a finding goes away."""
+    largest = []
+    for bench in [Bench(name=name) for name in ALL]:
+        ours, other = bench.clean(getattr(torch, dtype)), bench.yardstick.expected(getattr(torch, dtype))
+        rows, labels = torch.from_numpy(bench.loss.predictors_N), torch.from_numpy(bench.loss.labels_N)
+        mine, theirs = (m.outputs_NV.double().log_softmax(-1)[rows, labels] for m in (ours, other))
+        largest.append(float(torch.expm1(mine - theirs).abs().max()))
+    noise = RATIO_NOISE[dtype]
+    assert noise.least == pytest.approx(min(largest), rel=0.5) and noise.most == pytest.approx(max(largest), rel=0.5)

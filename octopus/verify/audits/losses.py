@@ -9,20 +9,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octopus.verify.audits.audit import Audit, NotNeeded
+from octopus.verify.audits.audit import Audit, Inconclusive, NotNeeded
 from octopus.verify.audits.rotary import UNIT
 from octopus.verify.case import Case, known
 from octopus.verify.chains import Chains
 from octopus.verify.facets import LossTerms
 from octopus.verify.findings import Finding, Witness
 from octopus.verify.groups import MOST, by_stretch
+from octopus.verify.margins import HEADROOM, RATIO_NOISE, VISIBLE
 from octopus.verify.rules import finding
 
 FAINT = 1e-8
 """A gradient below this share of the largest is none: float32 has less than that left after a sum of a few terms."""
-RATIO_OFF = (1e-5, 2e-2)
-"""By how much a ratio may differ from 1 where log-probabilities are computed in 32 and in 16 bits: logits of some tens
-carry a relative rounding of 2**-24 and 2**-9."""
 
 
 def target_map(case: Case) -> Iterator[Finding]:
@@ -74,13 +72,28 @@ def denominator(case: Case) -> Iterator[Finding]:
 
 
 def first_ratio(case: Case) -> Iterator[Finding]:
-    """OCT408: trainer against sampler before the first update."""
+    """OCT408: trainer against sampler before the first update.
+
+    The measure is the noise that the dump itself carries. Without it, only what is less than HEADROOM times the noise
+    of the quietest stack that we know is clean, and only VISIBLE times that of the noisiest one is wrong.
+    """
     loss, names = known(case.subject.loss), case.names
     if loss.log_ratio_N is None:
         raise NotNeeded("no log-ratios are given")
-    allowed = RATIO_OFF[loss.dtype in ("bfloat16", "float16")]
     off_N = np.abs(np.expm1(loss.log_ratio_N))
+    if loss.log_ratio_noise_N is not None:
+        clean = allowed = HEADROOM * float(np.abs(np.expm1(loss.log_ratio_noise_N)).max(initial=0.0))
+        if not np.isfinite(allowed):
+            raise Inconclusive("log_ratio_noise is not finite: the trainer does not agree with itself")
+    else:
+        noise = RATIO_NOISE["bfloat16" if loss.dtype in ("bfloat16", "float16") else "float32"]
+        clean, allowed = HEADROOM * noise.least, VISIBLE * noise.most
     wrong = np.flatnonzero(~(off_N <= allowed))
+    if not len(wrong) and (off_N > clean).any():
+        raise Inconclusive(
+            f"ratios are up to {off_N.max():.3g} from 1, which may be rounding: give log_ratio_noise, the log-ratios "
+            "of the trainer against itself on the same tokens in another batch"
+        )
     if len(wrong):
         row = int(loss.token_rows_N[wrong[0]])
         ratio = float(np.exp(loss.log_ratio_N[wrong[0]]))

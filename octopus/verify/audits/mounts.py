@@ -9,9 +9,10 @@ import numpy as np
 from octopus.verify.audits.audit import Audit, NotNeeded
 from octopus.verify.case import Case, known
 from octopus.verify.findings import Finding, Witness
-from octopus.verify.lineage import UNKNOWN, Lineage, Piece, Run
+from octopus.verify.lineage import Lineage
 from octopus.verify.pairs import guard
 from octopus.verify.rules import finding
+from octopus.verify.runs import UNKNOWN, Piece, Run
 from octopus.verify.subject import Ranges
 
 
@@ -58,14 +59,13 @@ def append_views(case: Case) -> Iterator[Finding]:
         raise NotNeeded("nothing is mounted")
     ids_T, total = _ids(case, lineage), 0
     shift_of = {(m.at, m.k0): m.shift for run in lineage.runs for m in run.mounts}
-    appended = [_appended(lineage, run) for run in lineage.runs]
-    for index, run in enumerate(lineage.runs):
-        if not run.mounts or not appended[index]:
+    for run in lineage.runs:
+        if not run.mounts or not _appended(lineage, run):
             continue
         total += run.depth + sum(mount.k1 - mount.k0 for mount in run.mounts)
         guard(total // 8)
-        own = np.arange(run.start, run.start + 1)
-        seen_at = np.concatenate([ids_T[own], *(_seen_at(ids_T, lineage, run, see, shift_of) for see in run.outside)])
+        outside = [_seen_at(ids_T, lineage, run, see, shift_of) for see in lineage.outside(run)]
+        seen_at = np.concatenate([ids_T[run.start : run.start + 1], *outside])
         fault = _first_fault(np.sort(seen_at))
         if fault is not None:
             names = case.names
@@ -86,13 +86,12 @@ def _ids(case: Case, lineage: Lineage) -> np.ndarray:
 
 def _pieces(lineage: Lineage) -> np.ndarray:
     """`[N, 4]`: run, keys [k0, k1), and the position of key row 0 if the piece reached so far; known ones only."""
-    rows = []
-    for index, run in enumerate(lineage.runs):
-        own = Piece(k0=run.start, k1=run.stop, at=run.position)
-        for see in (*run.outside, own):
-            if see.at != UNKNOWN:
-                rows.append((index, see.k0, see.k1, see.at - see.k0))
-    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+    own = [(index, run.start, run.stop, run.position) for index, run in enumerate(lineage.runs)]
+    table_N4 = np.concatenate([lineage.pieces()[:, :4], np.array(own, dtype=np.int64).reshape(-1, 4)])
+    table_N4 = table_N4[table_N4[:, 3] != UNKNOWN]
+    table_N4[:, 3] -= table_N4[:, 1]
+    ordered_N4: np.ndarray = table_N4[np.argsort(table_N4[:, 0], kind="stable")]
+    return ordered_N4
 
 
 def _appended(lineage: Lineage, run: Run) -> bool:

@@ -11,8 +11,9 @@ from octopus.verify.case import Case, known
 from octopus.verify.causes import position_cause
 from octopus.verify.findings import Finding, Witness
 from octopus.verify.groups import by_stretch, gather
-from octopus.verify.lineage import UNKNOWN, Lineage
+from octopus.verify.lineage import Lineage
 from octopus.verify.rules import finding
+from octopus.verify.runs import UNKNOWN
 
 OFFSETS_SHOWN = 6
 

@@ -39,7 +39,7 @@ def additive_values(case: Case) -> Iterator[Finding]:
             cause = "a bool mask was converted to numbers and is added instead of selected by"
         yield finding(
             "OCT106",
-            f"the additive mask holds {value:g}, which neither shows nor hides",
+            f"the additive mask holds {value:g}, which hides for sure only as -inf or {lowest:g}",
             subject=case.subject,
             count=int(odd.sum()),
             witness=witness,

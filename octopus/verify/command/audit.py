@@ -13,6 +13,7 @@ from octopus.verify.command import baseline
 from octopus.verify.command.formats import FORMATS
 from octopus.verify.command.settings import Settings, hints_of, settings_of
 from octopus.verify.findings import Report, Verdict
+from octopus.verify.inputs import Unreadable
 from octopus.verify.subject import Subject
 
 CODES = {
@@ -39,6 +40,8 @@ def run_audit(options: argparse.Namespace) -> int:
     given = read(options.files, hints=hints_of(options, settings))
     if options.command == "trace":
         given = [subject for subject in given if subject.events is not None]
+    if options.command == "mask" and all(subject.mask is None and subject.blocks is None for subject in given):
+        raise Unreadable("no mask was given; `octopus-verify all` audits what else there is")
     subjects = expanded(given)
     report = run(STATIC, subjects, select=_codes(options.command, settings), ignore=settings.ignore)
     if options.picture is not None:

@@ -15,6 +15,7 @@ WIDTH = 100
 def explain(options: argparse.Namespace) -> int:
     """Prints what one code means. Raises ConfigError for one that does not exist."""
     code = options.code.upper()
+    code = f"OCT{code}" if code.isdigit() else code
     if code not in rules():
         raise ConfigError(f"there is no code {code}; `octopus-verify rules` lists them")
     rule = rules()[code]

@@ -11,7 +11,8 @@ from octopus.core.errors import ConfigError
 from octopus.verify.case import Case
 from octopus.verify.chains import Chains
 from octopus.verify.command.settings import hints_of, read_settings
-from octopus.verify.lineage import UNKNOWN, Lineage
+from octopus.verify.lineage import Lineage
+from octopus.verify.runs import UNKNOWN
 
 
 def explain_pair(options: argparse.Namespace) -> int:
@@ -65,7 +66,7 @@ def _reason(case: Case, lineage: Lineage, query: int, key: int) -> str:
         steps = int(lineage.depths_T[query] - lineage.depths_T[key])
         return f"it may: row {key} is on its path, {steps} tokens before it"
     run = lineage.runs[lineage.run_of_T[query]]
-    for piece in run.outside:
+    for piece in lineage.outside(run):
         if piece.mounted and piece.k0 <= key < piece.k1:
             at = "" if piece.at == UNKNOWN else f", seen at position {piece.at + key - piece.k0}"
             return f"it may: rows [{piece.k0}, {piece.k1}) are mounted on its path{at}"

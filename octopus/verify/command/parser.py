@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
+from typing import NoReturn
 
 from octopus import __version__
 from octopus.verify.command.audit import run_audit, run_functional
@@ -23,24 +25,61 @@ AUDITS = {
 }
 
 
+EXAMPLES = """\
+examples:
+  octopus-verify all packed.npz                          arrays mask, cu_seqlens, position_ids, ...
+  octopus-verify mask m.npy cu_seqlens=cu.npy            files that hold one array, with their names
+  octopus-verify all packed.npz --format json | jq .     or sarif, github, junit, markdown
+  octopus-verify explain OCT101
+
+exit codes: 0 clean, 1 findings, 2 usage or unreadable input, 3 inconclusive, 101 internal error
+"""
+ARRAYS = """\
+An array is known by its name: its key in a .npz, .safetensors or .json, or the name of its .npy file, or NAME=FILE.
+  who sees whom   mask, or q_ranges and k_ranges, block tables, FlashMask, cuDNN endpoints, TRL tree rows
+  who descends    parents, tin and tout, segments, document_ids, cu_seqlens
+  positions       position_ids          padding   attention_mask
+  targets         labels, response_mask, loss_tokens and loss_predictors
+A model's config.json, a trace.jsonl and dumps of key caches and gradients are read as well: docs/verify.md.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with exit code 2."""
+        unknown = re.search(r"unrecognized arguments: --(\w+)", message)
+        if unknown and unknown[1] in FORMATS:
+            message += f"; did you mean --format {unknown[1]}?"
+        command = re.search(r"argument COMMAND: invalid choice: '(.+?)'", message)
+        if command and Path(command[1]).suffix:
+            message = f"{command[1]} is no command; to audit a file: octopus-verify all {command[1]}"
+        super().error(message)
+
+
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """All commands, with the options of the one that is asked for: those of heavy ones cost an import."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="octopus-verify",
         description="Audits of causal masks, positions, heads, gradients, isolation and traces.",
-        epilog="exit codes: 0 clean, 1 findings, 2 usage or unreadable input, 3 inconclusive, 101 internal error",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"octopus-verify {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, text in AUDITS.items():
-        _add_audit(commands.add_parser(name, help=text, description=text), name, command)
+        shown = commands.add_parser(
+            name, help=text, description=text, epilog=ARRAYS, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        _add_audit(shown, name, command)
     _add_isolate(commands, command)
     _add_explaining(commands)
     _add_foreign(commands, command)
     return parser
 
 
-def _add_explaining(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_explaining(commands: argparse._SubParsersAction[Parser]) -> None:
     one = commands.add_parser("explain", help="what a code means, why it matters, what to do")
     one.add_argument("code", metavar="OCT101")
     one.set_defaults(run=explain)
@@ -102,7 +141,7 @@ def _add_reporting(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-v", "--verbose", action="store_true", help="also list what was checked and what was skipped")
 
 
-def _add_isolate(commands: argparse._SubParsersAction[argparse.ArgumentParser], asked: str | None) -> None:
+def _add_isolate(commands: argparse._SubParsersAction[Parser], asked: str | None) -> None:
     text = "run the model: does anything reach who must not see it?"
     parser = commands.add_parser("isolate", help=text, description=text)
     if asked == "isolate":
@@ -114,7 +153,7 @@ def _add_isolate(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     parser.set_defaults(run=run_functional, command="isolate")
 
 
-def _add_foreign(commands: argparse._SubParsersAction[argparse.ArgumentParser], asked: str | None) -> None:
+def _add_foreign(commands: argparse._SubParsersAction[Parser], asked: str | None) -> None:
     """Commands that live in modules of their own, configured only when they are asked for."""
     selftest = commands.add_parser("selftest", help="plant faults and print which audit finds each")
     convert = commands.add_parser("convert", help="write a dump in another format")

@@ -101,6 +101,10 @@ def checked(settings: Settings, source: str) -> Settings:
         raise ConfigError(f"{source}: format is {settings.format!r}, expected one of {', '.join(FORMATS)}")
     if settings.max_findings < 0:
         raise ConfigError(f"{source}: max-findings is {settings.max_findings}, expected 0 or more")
+    if settings.window is not None and settings.window < 1:
+        raise ConfigError(f"{source}: window is {settings.window}, expected 1 or more")
+    if settings.sinks < 0:
+        raise ConfigError(f"{source}: sinks is {settings.sinks}, expected 0 or more")
     for prefix in (*settings.select, *settings.ignore):
         if not any(code.startswith(prefix) for code in rules()):
             raise ConfigError(f"{source}: no code begins with {prefix!r}; `octopus-verify rules` lists them")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octopus.verify.findings import Report
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser, name: str) -> None:
     """Adds the options of `isolate` or `grad`. Imports nothing heavy."""
-    what = "a Trial" if name == "isolate" else "a Trial, a RowLoss and a Yardstick"
+    what = "an octopus.verify.functional.trial.Trial" + ("" if name == "isolate" else ", a RowLoss and a Yardstick")
     parser.add_argument("--call", metavar="MODULE:FUNCTION", help=f"audit what this function returns: {what}")
     parser.add_argument("--family", choices=["llama", "qwen3.5"], default="llama", help="of our own stack")
     parser.add_argument("--backend", default="sliced", help="of our own stack")
@@ -35,20 +37,22 @@ def run(options: argparse.Namespace, name: str) -> Report:
     Raises:
         Unreadable: `--call` names nothing that can be called, or the call returns something else.
     """
-    report = Report()
+    whose = f"what {options.call} returned" if options.call else f"Octopus's own stack ({options.family})"
+    report = Report(notes=(f"audited: {whose}" + ("" if options.call else "; --call MODULE:FUNCTION audits yours"),))
     for stage in _stages(options, name):
         report += stage.report()
     return report
 
 
 def _stages(options: argparse.Namespace, name: str) -> Iterator[Stage]:
-    from octopus.verify.functional.audits import gradient_stages, isolation_stages
-    from octopus.verify.functional.trial import Trial
-
     if options.call is None:
         yield from _our_stages(options, name)
         return
     given = _called(options.call)
+
+    from octopus.verify.functional.audits import gradient_stages, isolation_stages
+    from octopus.verify.functional.trial import Trial
+
     trial, *further = given if isinstance(given, tuple) else (given,)
     if not isinstance(trial, Trial) or len(further) != (0 if name == "isolate" else 2):
         raise Unreadable(f"{options.call} returned {type(given).__name__}; see octopus-verify {name} --help")
@@ -82,7 +86,13 @@ def _our_stages(options: argparse.Namespace, name: str) -> Iterator[Stage]:
 
 def _called(path: str) -> Any:
     module, _, function = path.partition(":")
+    if not module or not function:
+        raise Unreadable(f"--call is {path!r}, expected MODULE:FUNCTION, as in my_trainer:stack")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # As `python -m` does; the console script's own folder holds no module of the user.
     try:
         return getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise Unreadable(f"cannot call {path!r}: {error}") from error
+    except (ArithmeticError, AssertionError, LookupError, OSError, RuntimeError) as error:
+        raise Unreadable(f"{path} raised {type(error).__name__}: {error}") from error

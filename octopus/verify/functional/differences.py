@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from octopus.verify.audits.audit import Inconclusive
 from octopus.verify.findings import Finding, Witness
 from octopus.verify.functional.trial import Trial
+from octopus.verify.margins import HEADROOM
 from octopus.verify.rules import finding
-from octopus.verify.tolerance import HEADROOM, Distance, Measured, Yardstick, distance, measure
+from octopus.verify.tolerance import Distance, Measured, Yardstick, distance, measure
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,8 +19,8 @@ from octopus.verify.findings import Finding
 from octopus.verify.functional.kernel import KernelCall, kernel_calls
 from octopus.verify.functional.stack import Stack, StackRotary
 from octopus.verify.functional.trial import Trial
-from octopus.verify.lineage import UNKNOWN
 from octopus.verify.probe_positions import probe_distances, probe_unturned
+from octopus.verify.runs import UNKNOWN
 from octopus.verify.subject import Positions, Subject
 
 
@@ -49,7 +49,7 @@ def expected_distances(trial: Trial) -> np.ndarray:
     expected_TT = np.full((lineage.length, lineage.length), np.nan)
     for run in lineage.runs:
         rows = np.arange(run.start, run.stop)
-        for piece in run.outside:
+        for piece in lineage.outside(run):
             if UNKNOWN not in (piece.at, run.position):
                 seen_at = piece.at + np.arange(piece.k1 - piece.k0)
                 expected_TT[run.start : run.stop, piece.k0 : piece.k1] = (

@@ -11,6 +11,7 @@ from octopus.verify.pictures.counting import tile_areas, tile_counts
 from octopus.verify.pictures.scene import (
     FAINT,
     GRID,
+    HALF,
     HIDDEN,
     LEAK,
     SEEN,
@@ -36,14 +37,14 @@ def block_panel(case: Case, seen: Pairs) -> list[Shape]:
     visited = visible > 0 if table is None else _visited(table, visible.shape)
     work = int(areas[visited].sum())
     waste = 1 - visible[visited].sum() / work if work else 0.0
-    blocks = f"{int(visited.sum()):,} of {visited.size:,} blocks of {block_q} x {block_k}"
+    blocks = f"{int(visited.sum()):,} of {visited.size:,} visited, {waste:.0%} of their pairs wasted"
     source = "by the table" if table is not None else "where anything is visible"
     rows, columns = visible.shape
     # The last blocks may reach past the row.
     size = SIZE / max(1, rows * block_q, columns * block_k)
     return [
-        Text(x=0, y=14, text=f"Blocks: {blocks} visited, {waste:.0%} of their pairs wasted", size=13, bold=True),
-        Text(x=0, y=30, text=f"visited {source}", size=10, fill=FAINT),
+        Text(x=0, y=14, text=f"Blocks: {blocks}", size=13, bold=True),
+        Text(x=0, y=30, text=f"blocks of {block_q} x {block_k} pairs, visited {source}", size=10, fill=FAINT),
         Raster(
             x=LEFT, y=TOP, width=columns * block_k * size, height=rows * block_q * size,
             rgb=_cells(visible, areas, visited),
@@ -74,15 +75,16 @@ def _visited(table: BlockTable, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _cells(visible: np.ndarray, areas: np.ndarray, visited: np.ndarray) -> np.ndarray:
-    share = (visible / np.maximum(areas, 1))[..., None]
-    low, high = np.array(rgb(WASTE)), np.array(rgb(SEEN))
-    colours = np.where(visited[..., None], low + (high - low) * share, np.array(rgb(HIDDEN)))
+    share = visible / np.maximum(areas, 1)
+    scale = np.array([rgb(WASTE), rgb(HALF), rgb(SEEN)])
+    shades = np.stack([np.interp(share, (0, 0.5, 1), scale[:, channel]) for channel in range(3)], axis=-1)
+    colours = np.where(visited[..., None], shades, np.array(rgb(HIDDEN)))
     colours[~visited & (visible > 0)] = rgb(LEAK)
     return colours.round().astype(np.uint8)
 
 
 def _legend(tabled: bool) -> list[Shape]:
-    entries = [(SEEN, "full"), (WASTE, "visited, nearly empty"), (HIDDEN, "skipped")]
+    entries = [(SEEN, "full"), (HALF, "half full"), (WASTE, "nearly empty"), (HIDDEN, "skipped")]
     if tabled:
         entries.append((LEAK, "skipped, but something is visible"))
     shapes: list[Shape] = []

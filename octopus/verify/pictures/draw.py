@@ -99,7 +99,8 @@ def _sentence(finding: Finding) -> str:
 
 
 STYLE = """
-body { font: 14px/1.5 system-ui, sans-serif; color: #1c2733; margin: 24px auto; max-width: 1080px; }
+body { font: 14px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; margin: 24px auto; max-width: 1080px; }
+svg { max-width: 100%; height: auto; }
 h1 { font-size: 20px; margin: 0 24px; }
 p, table { margin: 8px 24px; }
 table { border-collapse: collapse; }

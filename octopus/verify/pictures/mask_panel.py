@@ -21,6 +21,7 @@ from octopus.verify.pictures.scene import (
     PAPER,
     SEEN,
     SEGMENTS,
+    THIN,
     Box,
     Dot,
     Path,
@@ -34,13 +35,17 @@ from octopus.verify.pictures.scene import (
 SIZE, LEFT, TOP = 420, 96, 46
 MAX_CELLS = 420
 LABEL_ROOM = 11
+NOTICED = 4
+"""Pixels: a cell that is smaller is not."""
 
 
 def mask_panel(case: Case, seen: Pairs, findings: Sequence[Finding]) -> list[Shape]:
     """Shapes in a panel whose corner is (0, 0). One cell a pair, or one a tile where the row is long."""
     length = case.subject.length
     tile = -(-length // MAX_CELLS)
-    shapes: list[Shape] = [Text(x=0, y=14, text=_title(case, seen, tile), size=13, bold=True)]
+    shapes: list[Shape] = [Text(x=0, y=14, text=_title(case, seen), size=13, bold=True)]
+    each = "one cell a pair" if tile == 1 else f"one cell {tile} x {tile} pairs"
+    shapes.append(Text(x=LEFT + SIZE, y=TOP - 14, text=each, size=10, fill=FAINT, anchor="end"))
     cells = _cells(case, seen, tile)
     extent = cells.shape[0] * tile * _scale(length)  # The last tile may reach past the row.
     shapes.append(Raster(x=LEFT, y=TOP, width=extent, height=extent, rgb=cells))
@@ -55,9 +60,8 @@ def _scale(length: int) -> float:
     return SIZE / max(1, length)
 
 
-def _title(case: Case, seen: Pairs, tile: int) -> str:
-    each = "one cell a pair" if tile == 1 else f"one cell {tile} x {tile} pairs"
-    return f"Mask: {case.subject.length:,} tokens, {seen.count:,} visible pairs ({each})"
+def _title(case: Case, seen: Pairs) -> str:
+    return f"Mask: {case.subject.length:,} tokens, {seen.count:,} visible pairs"
 
 
 def _cells(case: Case, seen: Pairs, tile: int) -> np.ndarray:
@@ -74,7 +78,7 @@ def _cells(case: Case, seen: Pairs, tile: int) -> np.ndarray:
 
 
 def _segments(case: Case) -> list[Shape]:
-    """Lines between segments, their names on the left, their colours along the top."""
+    """Lines between segments, their names on the left, their colours along the top; none thinner than THIN."""
     length, scale = case.subject.length, _scale(case.subject.length)
     bounds = [*case.names.starts.tolist(), length]
     shapes: list[Shape] = [Text(x=LEFT, y=TOP - 14, text="keys", size=10, fill=FAINT)]
@@ -82,6 +86,8 @@ def _segments(case: Case) -> list[Shape]:
     for index, (start, stop) in enumerate(pairwise(bounds)):
         name, colour = case.names.names[index], SEGMENTS[index % len(SEGMENTS)]
         at, size = start * scale, (stop - start) * scale
+        if size < THIN:
+            continue
         title = f"{name}: rows {start} to {stop - 1}"
         shapes.append(Box(x=LEFT - 8, y=TOP + at, width=6, height=size, fill=colour, title=title))
         shapes.append(Box(x=LEFT + at, y=TOP - 8, width=size, height=6, fill=colour, title=title))
@@ -95,16 +101,21 @@ def _segments(case: Case) -> list[Shape]:
 
 
 def _mark(finding: Finding, length: int) -> list[Shape]:
-    """A ring around the smallest witness of what is wrong with the mask, and its code beside it."""
+    """A ring around the smallest witness of what is wrong with the mask, and its code beside it.
+
+    A cell too small to be noticed gets a dot of its colour.
+    """
     witness = finding.witness
     if not finding.code.startswith("OCT1") or witness is None or witness.query is None or witness.key is None:
         return []
     x, y = LEFT + (witness.key + 0.5) * _scale(length), TOP + (witness.query + 0.5) * _scale(length)
-    radius = max(5.0, 0.75 * _scale(length))
+    radius = max(5.0, 0.4 * _scale(length))
+    colour = (MISSING if finding.code == "OCT102" else LEAK) if _scale(length) < NOTICED else None
+    dot = [Dot(x=x, y=y, radius=2, fill=colour)] if colour else []
     ring = Dot(x=x, y=y, radius=radius, stroke=INK, title=f"{finding.code}: {finding.message}")
     label = fitted(finding.code, 60, 10)
-    behind = Box(x=x + radius + 2, y=y - 7, width=42, height=14, fill=PAPER, stroke=GRID)
-    return [ring, behind, Text(x=x + radius + 5, y=y + 4, text=label, size=10, fill=INK)]
+    behind = Box(x=x + radius + 2, y=y - 7, width=46, height=14, fill=PAPER, stroke=GRID)
+    return [*dot, ring, behind, Text(x=x + radius + 5, y=y + 4, text=label, size=10, fill=INK)]
 
 
 def _legend(judged: bool) -> list[Shape]:

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 
 from octopus.verify.case import Case
-from octopus.verify.lineage import UNKNOWN
-from octopus.verify.pictures.scene import FAINT, GRID, INK, LEAK, SEGMENTS, Dot, Path, Shape, Text
+from octopus.verify.pictures.scene import FAINT, GRID, LEAK, SEGMENTS, Dot, Path, Shape, Text
+from octopus.verify.runs import UNKNOWN
 
 WIDTH, HEIGHT, LEFT, TOP = 420, 210, 96, 40
-MAX_DOTS = 600
+MAX_DOTS, MAX_LINES = 600, 2000
 
 
 def position_panel(case: Case) -> list[Shape]:
@@ -35,11 +35,12 @@ def position_panel(case: Case) -> list[Shape]:
     what = "expected positions" if stored_T is None else f"stored positions, {int(wrong_T.sum()):,} of them wrong"
     shapes: list[Shape] = [Text(x=0, y=14, text=f"Positions against depth: {what}", size=13, bold=True)]
     shapes += _axes(most_x, most_y)
-    bounds = [*case.names.starts.tolist(), length]
-    for index, (start, stop) in enumerate(pairwise(bounds)):
-        colour = SEGMENTS[index % len(SEGMENTS)]
+    begins = case.names.starts if lineage is None else [run.start for run in lineage.runs]
+    bounds = [*np.union1d(case.names.starts, begins).tolist(), length]
+    for start, stop in [*pairwise(bounds)][:MAX_LINES]:
+        colour = SEGMENTS[int(case.names.index(start)) % len(SEGMENTS)]
         known = np.flatnonzero(expected_T[start:stop] != UNKNOWN) + start
-        if len(known):
+        if len(known) > 1:
             ends = (known[0], known[-1])
             shapes.append(
                 Path(points=tuple(place(depths_T[row], expected_T[row]) for row in ends), stroke=colour, width=1)
@@ -64,10 +65,16 @@ def _stored(case: Case) -> np.ndarray | None:
 def _axes(most_x: int, most_y: int) -> list[Shape]:
     corner, right, top = (LEFT, TOP + HEIGHT), (LEFT + WIDTH, TOP + HEIGHT), (LEFT, TOP)
     shapes: list[Shape] = [Path(points=(top, corner, right), stroke=FAINT)]
-    for tick in sorted({round(most_y * part / 4) for part in range(5)}):
+    for tick in range(0, most_y + 1, _step(most_y)):
         y = TOP + HEIGHT * (1 - tick / most_y)
         shapes.append(Path(points=((LEFT, y), (LEFT + WIDTH, y)), stroke=GRID, width=0.5))
         shapes.append(Text(x=LEFT - 6, y=y + 4, text=f"{tick:,}", size=10, fill=FAINT, anchor="end"))
     shapes.append(Text(x=LEFT, y=TOP + HEIGHT + 15, text="depth 0", size=10, fill=FAINT))
-    shapes.append(Text(x=LEFT + WIDTH, y=TOP + HEIGHT + 15, text=f"{most_x:,}", size=10, fill=INK, anchor="end"))
+    shapes.append(Text(x=LEFT + WIDTH, y=TOP + HEIGHT + 15, text=f"{most_x:,}", size=10, fill=FAINT, anchor="end"))
     return shapes
+
+
+def _step(most: int) -> int:
+    """1, 2 or 5 times a power of ten: the smallest with which at most six ticks are needed."""
+    power: int = 10 ** (len(str(most)) - 1)
+    return next(step for step in (power // 5, power // 2, power, 2 * power) if step and most // step < 6)

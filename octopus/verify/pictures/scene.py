@@ -9,9 +9,11 @@ import numpy as np
 
 INK, FAINT, GRID, PAPER = "#1c2733", "#6b7785", "#d5dbe1", "#ffffff"
 SEEN, HIDDEN = "#3b6fb6", "#f3f5f7"
-LEAK, MISSING, WASTE = "#d62828", "#f08c00", "#ffd479"
+LEAK, MISSING, WASTE, HALF = "#d62828", "#f08c00", "#ffd479", "#86b8a0"
 SEGMENTS = ("#3b6fb6", "#2a9d8f", "#8e5bb5", "#c2713a", "#5f7d2c", "#b5477f", "#4a8fa8", "#7a6a4f")
 """Colours of segments, used in turn."""
+THIN = 0.5
+"""Pixels: what is thinner is not drawn, so that a picture stays small however many segments there are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

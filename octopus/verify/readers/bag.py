@@ -39,12 +39,16 @@ class Bag:
         arrays: By their name in the container, or the name of their file.
         tables: What a JSON document holds besides arrays: a segment table, a model's configuration (`config`).
         lines: Objects of a `.jsonl` file.
+        loose: Arrays that have only the name of their file, each with that file.
+        notes: What was taken for what.
     """
 
     source: str | None = None
     arrays: Mapping[str, Stored] = field(default_factory=dict)
     tables: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
+    loose: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def first(self, *names: str) -> str | None:
         """The first of the names that an array has; None if none has."""

@@ -34,6 +34,7 @@ def gather(paths: Sequence[str], hints: Hints) -> Bag:
     arrays: dict[str, Stored] = {}
     tables: dict[str, Any] = {}
     lines: list[Line] = []
+    loose: dict[str, str] = {}
     for path in paths:
         bag = load(path, hints)
         for name in [*bag.arrays, *bag.tables]:
@@ -44,7 +45,9 @@ def gather(paths: Sequence[str], hints: Hints) -> Bag:
         arrays |= bag.arrays
         tables |= bag.tables
         lines += bag.lines
-    return Bag(source=printable(_NAMED.sub(r"\g<path>", paths[0])), arrays=arrays, tables=tables, lines=tuple(lines))
+        loose |= bag.loose
+    source = printable(_NAMED.sub(r"\g<path>", paths[0]))
+    return Bag(source=source, arrays=arrays, tables=tables, lines=tuple(lines), loose=loose)
 
 
 def load(path: str, hints: Hints) -> Bag:
@@ -67,7 +70,7 @@ def load(path: str, hints: Hints) -> Bag:
 def _load(file: Path, hints: Hints) -> Bag:
     ending, limit = file.suffix.lower(), hints.max_bytes
     if ending == ".npy":
-        return Bag(arrays=_stored({file.stem: read_npy(file, limit)}))
+        return Bag(arrays=_stored({file.stem: read_npy(file, limit)}), loose={file.stem: printable(str(file))})
     if ending == ".npz":
         return Bag(arrays=_stored(read_npz(file, limit)))
     if ending == ".safetensors":
@@ -80,7 +83,8 @@ def _load(file: Path, hints: Hints) -> Bag:
         if not hints.allow_pt:
             raise Unreadable("a .pt file is a pickle; save it as .safetensors, or say --allow-pt if you trust it")
         return Bag(arrays=read_pt(file, limit))
-    raise Unreadable(f"files that end in {', '.join(ENDINGS)} are read, not {printable(ending) or 'a bare name'}")
+    other = printable(ending) or "a folder or a bare name"
+    raise Unreadable(f"files that end in {', '.join(ENDINGS)} are read, not {other}")
 
 
 def _stored(arrays: dict[str, np.ndarray]) -> dict[str, Stored]:

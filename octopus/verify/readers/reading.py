@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from octopus.verify.inputs import Hints, Unreadable
@@ -46,6 +48,10 @@ ALL: tuple[Format, ...] = tuple(
     )
 )  # fmt: skip
 FORMATS: tuple[str, ...] = tuple(form.name for form in ALL)
+NAMES_SHOWN = (
+    "Names: mask, parents, tin and tout, segments, document_ids, cu_seqlens, position_ids, attention_mask, labels, ..."
+)
+MASKS = frozenset(name for form in ALL if form.name in ("mask", "slices", "flashmask", "magi") for name in form.names)
 KNOWN: frozenset[str] = frozenset(name for form in ALL for name in form.names) | frozenset(declared.NAMES)
 
 
@@ -59,7 +65,7 @@ def read(paths: Sequence[str], *, hints: Hints) -> list[Subject]:
     Raises:
         Unreadable: a file is broken, hostile, too large or of no known kind; or the files do not fit together.
     """
-    bag = _lone_matrix(gather(paths, hints))
+    bag = _without_loose_ends(_lone_matrix(gather(paths, hints)))
     try:
         return subjects(bag, hints)
     except Unreadable as error:
@@ -78,16 +84,32 @@ def subjects(bag: Bag, hints: Hints) -> list[Subject]:
         raise Unreadable(_nothing(bag))
     rows = _rows(parts)
     unused = sorted((bag.arrays.keys() | bag.tables.keys()) - KNOWN)
-    notes = [f"{bag.source}: {', '.join(unused)}: no format has such a name, not used"] if unused else []
+    notes = [*bag.notes, *([f"not used, since no format has such a name: {', '.join(unused)}"] if unused else [])]
     return [_subject(bag, hints, parts, row, rows, notes) for row in range(rows)]
 
 
 def _lone_matrix(bag: Bag) -> Bag:
-    """An only array of two axes or more under a name that nobody knows is a mask."""
-    if len(bag.arrays) == 1 and not bag.tables and not bag.lines:
-        name, stored = next(iter(bag.arrays.items()))
-        if name not in KNOWN and stored.array.ndim >= 2:
-            return Bag(source=bag.source, arrays={"mask": stored})
+    """Of arrays under names that nobody knows, the only one that is square is the mask, if no other is given."""
+    square = [
+        name
+        for name, stored in bag.arrays.items()
+        if name not in KNOWN and stored.array.ndim >= 2 and stored.array.shape[-1] == stored.array.shape[-2]
+    ]
+    if len(square) != 1 or MASKS & bag.arrays.keys() or bag.lines:
+        return bag
+    arrays = {("mask" if name == square[0] else name): stored for name, stored in bag.arrays.items()}
+    loose = {name: file for name, file in bag.loose.items() if name != square[0]}
+    return replace(bag, arrays=arrays, loose=loose, notes=(f"{square[0]} is square and was taken for the mask",))
+
+
+def _without_loose_ends(bag: Bag) -> Bag:
+    """Refuses a file that was given for nothing: what it should have been checked against would be missed silently."""
+    for name, file in bag.loose.items():
+        if name not in KNOWN:
+            near = sorted((known for known in KNOWN if known.startswith(name)), key=len)
+            near = near or get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.5) or ["position_ids"]
+            example = f"{near[0]}={file}"
+            raise Unreadable(f"nothing is known by the name of {name}; say what it is, as in {example}. {NAMES_SHOWN}")
     return bag
 
 
@@ -97,7 +119,7 @@ def _nothing(bag: Bag) -> str:
         return "the lines are neither events of a trace (`kind`) nor episodes (`segments`)"
     return (
         f"nothing known by the name of {names or 'anything'}; name it, as in position_ids=FILE. "
-        "Names: mask, parents, tin and tout, segments, document_ids, cu_seqlens, position_ids, attention_mask, ..."
+        f"{NAMES_SHOWN}"
     )
 
 

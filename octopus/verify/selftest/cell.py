@@ -21,10 +21,11 @@ from octopus.verify.findings import Report, Severity
 from octopus.verify.functional.audits import Stage, gradient_stages, isolation_stages, layout_stage
 from octopus.verify.functional.differences import RowLoss
 from octopus.verify.functional.trial import Trial
+from octopus.verify.margins import VISIBLE
 from octopus.verify.selftest.bench import Bench, Planted
 from octopus.verify.selftest.fault import FOREIGN, Fault
 from octopus.verify.subject import CAUSAL, FULL, DenseMask, Positions, Ranges, Subject
-from octopus.verify.tolerance import VISIBLE, distance
+from octopus.verify.tolerance import distance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fault", action="append", metavar="NAME", help="only this one; may be given again")
     parser.add_argument(
-        "--format", choices=["text", "markdown", "json"], default="text", help="of the matrix"
+        "--format", choices=["text", "markdown", "compact", "json"], default="text", help="of the matrix"
     )
 
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from octopus.verify.selftest.fault import ALL
     from octopus.verify.selftest.faults import FAULTS
     from octopus.verify.selftest.matrix import DTYPES, run_matrix
-    from octopus.verify.selftest.table import table
+    from octopus.verify.selftest.table import compact, table
 
     faults = [fault for fault in FAULTS if not options.fault or fault.name in options.fault]
     unknown = set(options.fault or ()) - {fault.name for fault in FAULTS}
@@ -43,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     failures = matrix.failures()
     if options.format == "json":
         print(json.dumps({"cells": [asdict(c) for c in matrix.cells], "failures": failures}, indent=1))
+    elif options.format == "compact":
+        print("\n".join((*compact(matrix), *failures)))
     else:
         print("\n".join((*table(matrix, markdown=options.format == "markdown"), *failures)))
     return 1 if failures else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from octopus.verify.selftest.cell import Cell
+from octopus.verify.selftest.fault import ALL
 from octopus.verify.selftest.matrix import Matrix
 
 SHORT = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "exact": "exact"}
@@ -27,6 +28,49 @@ def table(matrix: Matrix, *, markdown: bool = False) -> Iterator[str]:
     yield ""
     yield LEGEND
     yield from sums(matrix)
+
+
+MARKS = (
+    "`V` caught, and visible: it moves output or gradient by more than 10 times the clean noise of the dtype; "
+    "`f` caught, though not visible; `-` missed; `.` cannot be planted there"
+)
+
+
+def compact(matrix: Matrix) -> Iterator[str]:
+    """Markdown: a line a fault with one mark for each stack and dtype; the faults of dumps in one line; the sums."""
+    cells = {(c.fault, c.stack, c.dtype): c for c in matrix.cells}
+    stacks = [stack for stack in ALL if any(c.stack == stack for c in matrix.cells)]
+    dtypes = list(dict.fromkeys(c.dtype for c in matrix.cells if c.dtype != "exact"))
+    named = {fault.name: _codes(matrix, fault.name) for fault in matrix.faults}
+    in_dumps = [f"{fault.name} {named[fault.name]}" for fault in matrix.faults if fault.dump]
+    rows = [
+        [
+            fault.name,
+            named[fault.name],
+            *(f"`{''.join(_mark(cells.get((fault.name, stack, dtype))) for dtype in dtypes)}`" for stack in stacks),
+        ]
+        for fault in matrix.faults
+        if not fault.dump
+    ]
+    yield f"{MARKS}. Each time in {', '.join(SHORT[dtype] for dtype in dtypes)}."
+    yield ""
+    yield from _markdown(["fault", "called", *stacks], rows)
+    yield ""
+    if in_dumps:
+        yield f"In dumps, where no model runs: {', '.join(in_dumps)}."
+        yield ""
+    yield from (f"- {line}" for line in sums(matrix))
+
+
+def _codes(matrix: Matrix, fault: str) -> str:
+    """What a fault was called, by whichever stack."""
+    return ", ".join(sorted({c.code for c in matrix.cells if c.fault == fault and c.code}))
+
+
+def _mark(cell: Cell | None) -> str:
+    if cell is None:
+        return "."
+    return "-" if cell.code is None else "V" if cell.visible else "f"
 
 
 def sums(matrix: Matrix) -> Iterator[str]:

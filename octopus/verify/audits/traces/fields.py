@@ -58,6 +58,7 @@ Check = Callable[[Any], bool]
 
 FIELDS: dict[str, dict[str, Check]] = {
     "thread": {"thread": _count, "segment": _count},
+    "adopt": {"thread": _count, "segment": _count, "length": _count},
     "fork": {"parent": _count, "children": _counts, "segment": _count, "length": _count},
     "open": {
         "segment": _count, "thread": _count, "parent_segment": _count, "parent_length": _count,
@@ -74,6 +75,7 @@ FIELDS: dict[str, dict[str, Check]] = {
         "waiter_segment": _count, "waiter_length": _count, "awaited_segment": _count, "awaited_length": _count,
     },
     "mark": {"thread": _count, "segment": _count, "length": _count},
+    "turn": {"thread": _count, "segment": _count, "length": _count},
     "rewind": {
         "thread": _count, "from_segment": _count, "from_length": _count, "segment": _count, "length": _count,
     },
@@ -86,7 +88,7 @@ FIELDS: dict[str, dict[str, Check]] = {
     "drop": {"thread": _count},
     "weights": {"version": _count},
     "preempt": {"thread": _count},
-    "page": {"op": _text, "page": _count, "generation": _count, "thread": _count},
+    "page": {"op": _text, "page": _count, "generation": _count},
     "pool": {"capacity": _count, "free": _counts, "pages": lambda value: isinstance(value, list)},
 }  # fmt: skip
 """The fields that each kind of event must have. More are legal, and so are kinds that are not here."""

@@ -19,7 +19,7 @@ class TracedPage:
     """A page since it was last allocated; `slots` are the ranges written since then, with their writers."""
 
     generation: int
-    owner: int
+    owner: int | None
     holders: int = 1
     free: bool = False
     content: str | None = None
@@ -28,9 +28,13 @@ class TracedPage:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Pages:
-    """All pages that the trace has named, and who was preempted how often without writing."""
+    """All pages that the trace has named, and who was preempted how often without writing.
+
+    `cached` are those that the last state of the pool says are kept in case somebody asks for them.
+    """
 
     pages: dict[int, TracedPage] = field(default_factory=dict)
+    cached: frozenset[int] = frozenset()
     preempted: dict[int, int] = field(default_factory=dict)
 
     def on_event(self, event: Event) -> Iterator[Fault]:
@@ -39,7 +43,7 @@ class Pages:
         if kind == "page":
             yield from self._page(event)
         elif kind == "pool":
-            yield from _pool(event)
+            yield from self._pool(event)
         elif kind == "append":
             self.preempted.pop(event["thread"], None)
         elif kind == "preempt":
@@ -51,7 +55,7 @@ class Pages:
 
     def at_end(self, world: World) -> Iterator[Fault]:
         """What is left when everybody has gone."""
-        held = [number for number, page in self.pages.items() if not page.free]
+        held = [number for number, page in self.pages.items() if not page.free and number not in self.cached]
         if held and all(thread.dropped for thread in world.threads.values()):
             yield Fault("OCT610", f"all threads were dropped, {len(held)} pages are held, the first is {held[0]}")
 
@@ -64,7 +68,7 @@ class Pages:
             if page is not None and generation <= page.generation:
                 message = f"page {number} is allocated as generation {generation} after {page.generation}"
                 yield Fault("OCT709", message, ("allocate",))
-            self.pages[number] = TracedPage(generation=generation, owner=event["thread"])
+            self.pages[number] = TracedPage(generation=generation, owner=event.get("thread"))
             return
         if page is None or page.free or generation != page.generation:
             now = "was never allocated" if page is None else "is free" if page.free else f"is {page.generation}"
@@ -81,8 +85,29 @@ class Pages:
         else:
             yield from _compare(event, page)
 
+    def _pool(self, event: Event) -> Iterator[Fault]:
+        """The state of the whole pool: by itself, and against what was allocated and released so far."""
+        try:
+            state = _pool_state(event)
+            self.cached = frozenset(map(int, event.get("cached", ())))
+        except (KeyError, TypeError, ValueError) as error:
+            yield Fault("OCT601", f"the pool event cannot be used: {error}", ("pool",))
+            return
+        for code, message, about in pool_faults(state):
+            yield Fault(code, message, about)
+        counted = {page.page: page.generation for page in state.pages if page.count}
+        for number, page in self.pages.items():
+            held = number in counted if page.free else counted.get(number) == page.generation
+            if held == page.free:
+                was, counts = ("released", "held") if held else ("allocated", "not held")
+                message = f"generation {page.generation} of page {number} was {was}, the pool counts it as {counts}"
+                yield Fault("OCT702", message, ("events and pool",))
+
 
 def _write(event: Event, page: TracedPage) -> Iterator[Fault]:
+    if "thread" not in event:
+        yield Fault("OCT601", f"the write of page {event['page']} has no thread", ("page", "thread"))
+        return
     start, stop, writer = event.get("start", 0), event.get("stop", 0), event["thread"]
     taken = any(start < other_stop and other_start < stop for other_start, other_stop, _ in page.slots)
     where = f"slots [{start}, {stop}) of page {event['page']}"
@@ -105,16 +130,6 @@ def _compare(event: Event, page: TracedPage) -> Iterator[Fault]:
         message = f"{event['op']} of page {event['page']} finds {str(found)[:12]}, written was {page.content[:12]}"
         yield Fault(code, message, (event["op"],))
     page.content = found if found is not None else page.content
-
-
-def _pool(event: Event) -> Iterator[Fault]:
-    try:
-        state = _pool_state(event)
-    except (KeyError, TypeError, ValueError) as error:
-        yield Fault("OCT601", f"the pool event cannot be used: {error}", ("pool",))
-        return
-    for code, message, about in pool_faults(state):
-        yield Fault(code, message, about)
 
 
 def _pool_state(event: Mapping[str, Any]) -> PoolState:

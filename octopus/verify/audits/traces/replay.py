@@ -17,10 +17,12 @@ Handler = Callable[[World, Event], Iterator[Fault]]
 
 HANDLERS: dict[str, Handler] = {
     "thread": writing.on_thread,
+    "adopt": writing.on_adopt,
     "fork": writing.on_fork,
     "open": writing.on_open,
     "append": writing.on_append,
     "mark": writing.on_mark,
+    "turn": writing.on_turn,
     "rewind": writing.on_rewind,
     "commit": writing.on_commit,
     "read": reading.on_read,

@@ -8,6 +8,7 @@ from octopus.verify.audits.traces.world import TERMINAL, Event, Fault, TracedThr
 
 ACTOR = {
     "fork": "parent", "open": "thread", "append": "thread", "read": "reader", "wait": "thread", "mark": "thread",
+    "turn": "thread",
     "rewind": "thread", "commit": "thread", "cancel": "thread", "fail": "thread", "drop": "thread",
 }  # fmt: skip
 """The field that names who acts."""

@@ -26,6 +26,17 @@ def on_thread(world: World, event: Event) -> Iterator[Fault]:
     world.threads[id] = TracedThread(cursor=start, fork=start, parent=None)
 
 
+def on_adopt(world: World, event: Event) -> Iterator[Fault]:
+    """A root thread begins at a place that holds the beginning of its tokens, all of which are its own."""
+    id, (place,) = event["thread"], places(event, "")
+    if id in world.threads:
+        yield Fault("OCT601", f"thread {id} begins a second time", ("adopt",))
+    yield from _exists(world, place, "a thread")
+    world.hand_out(place)
+    path = world.path(place)
+    world.threads[id] = TracedThread(cursor=place, fork=Place(path[0].segment, 0) if path else place, parent=None)
+
+
 def on_fork(world: World, event: Event) -> Iterator[Fault]:
     """Children begin at a place of the parent: its cursor, or a version of it."""
     parent = world.thread(event["parent"])
@@ -89,6 +100,12 @@ def on_mark(world: World, event: Event) -> Iterator[Fault]:
     (place,) = places(event, "")
     yield from _exists(world, place, "a mark")
     yield from _stands(world, event, place)
+
+
+def on_turn(world: World, event: Event) -> Iterator[Fault]:
+    """A turn ends at a place of the thread's path; while its own segment is empty, at the end of the one before."""
+    (place,) = places(event, "")
+    yield from _exists(world, place, "a turn")
 
 
 def on_rewind(world: World, event: Event) -> Iterator[Fault]:

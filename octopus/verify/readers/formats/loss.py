@@ -17,7 +17,9 @@ from octopus.verify.readers.part import Format, Part
 
 IGNORED = -100
 LOG_PROBABILITIES = ("old_log_probs", "rollout_log_probs")
-EXTRAS = ("loss_weights", "supervised", "sampled", "denominator", "declared_denominator", "log_ratio")
+EXTRAS = (
+    "loss_weights", "supervised", "sampled", "denominator", "declared_denominator", "log_ratio", "log_ratio_noise",
+)  # fmt: skip
 
 
 def read(bag: Bag, hints: Hints) -> list[Part]:
@@ -88,6 +90,7 @@ def _terms(bag: Bag, tokens: np.ndarray, predictors: np.ndarray, ratio: np.ndarr
         denominator=_number(bag, "denominator"),
         declared_denominator=_number(bag, "declared_denominator"),
         log_ratio_N=log_ratio,
+        log_ratio_noise_N=bag.array("log_ratio_noise"),
         dtype="float32" if precise is None else bag.arrays[precise].dtype,
     )
 
