@@ -1,23 +1,24 @@
-"""Figures as JSON lines, and gates that must hold."""
+"""Figures as JSON lines, gates that must hold, and bounds that must be kept."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 import transformers
 
 
 class Figures:
-    """Prints one JSON object a figure.
+    """Prints one JSON object a figure, and appends it to a file if there is one.
 
     Attributes:
         device: Its name.
-        red: The gates that do not hold, in words.
+        red: The gates and bounds that do not hold, in words.
     """
 
-    def __init__(self, benchmark: str, device: str, command: str) -> None:
+    def __init__(self, benchmark: str, device: str, command: str, path: str | None = None) -> None:
         self.red: list[str] = []
         self.device = torch.cuda.get_device_name() if device == "cuda" else "CPU"
         self._common = {
@@ -27,14 +28,39 @@ class Figures:
             "command": command,
         }
         self._benchmark = benchmark
+        self._path = path
 
-    def say(self, case: str, metric: str, value: float | str, unit: str, *, variant: str = "octopus") -> None:
+    def say(
+        self, case: str, metric: str, value: float | str, unit: str, *, variant: str = "octopus", note: str = ""
+    ) -> None:
         """Prints one figure."""
         named = {"benchmark": self._benchmark, "case": case, "variant": variant}
-        print(json.dumps(named | {"metric": metric, "value": value, "unit": unit} | self._common), flush=True)
+        line = named | {"metric": metric, "value": value, "unit": unit} | ({"note": note} if note else {})
+        text = json.dumps(line | self._common)
+        print(text, flush=True)
+        if self._path:
+            with Path(self._path).open("a") as file:
+                file.write(text + "\n")
 
     def gate(self, case: str, name: str, holds: bool, why: object = "") -> None:
         """Prints whether a gate holds, and remembers it if not."""
-        self.say(case, f"gate: {name}", int(holds), "1 = holds")
+        self.say(case, f"gate: {name}", int(holds), "1 = holds", note=str(why))
         if not holds:
             self.red.append(f"{case}: {name}: {why}")
+
+    def bound(
+        self,
+        case: str,
+        metric: str,
+        value: float,
+        unit: str,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        """Prints a figure with what it must keep to, and remembers it if it does not."""
+        limit = f"at most {at_most}" if at_most is not None else f"at least {at_least}"
+        holds = value <= at_most if at_most is not None else value >= (at_least or 0)
+        self.say(case, metric, round(value, 4), unit, note=f"{limit}: {'holds' if holds else 'DOES NOT HOLD'}")
+        if not holds:
+            self.red.append(f"{case}: {metric} is {value:.4g} {unit}, must be {limit}")

@@ -6,11 +6,15 @@ Letters: T rows of the pack, H query heads, G key/value heads, D head dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from octopus.attention.library.engines import HALF_PRECISION
+from octopus.attention.library.kernel import NAMES, unavailable
+from octopus.attention.library.ops import attend_by_library
 from octopus.attention.plan import Plan
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
@@ -27,23 +31,33 @@ class Backend(Protocol):
         """Has the contract of `attend_reference`."""
 
 
-_BACKENDS: Mapping[str, Backend] = {"reference": attend_reference, "sliced": attend_sliced}
+_BACKENDS: Mapping[str, Backend] = {
+    "reference": attend_reference,
+    "sliced": attend_sliced,
+    **{name: partial(attend_by_library, name=name) for name in NAMES},
+}
 
 
 def available_backends() -> tuple[str, ...]:
     """Names that `attend` accepts on this machine."""
-    return tuple(_BACKENDS)
+    return tuple(name for name in _BACKENDS if name not in NAMES or unavailable(name) is None)
 
 
 def default_backend(device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
     """The backend to use when the user names none.
 
-    ======  =====  ========  =========
-    device  dtype  head_dim  backend
-    ======  =====  ========  =========
-    any     any    any       sliced
-    ======  =====  ========  =========
+    Every name below comes with PyTorch; the packages of `cudnn` and `sliced-fa4`, the fastest on Hopper, are extras
+    and are used when they are named.
+
+    ======  =================  ========  ============
+    device  dtype              head_dim  backend
+    ======  =================  ========  ============
+    cuda    bfloat16, float16  8 to 256  sliced-cudnn (compute capability 9 and newer), sliced-fa2 (8)
+    other                                sliced
+    ======  =================  ========  ============
     """
+    if device.type == "cuda" and dtype in HALF_PRECISION and head_dim % 8 == 0 and head_dim <= 256:
+        return next((name for name in ("sliced-cudnn", "sliced-fa2") if unavailable(name) is None), "sliced")
     return "sliced"
 
 
@@ -63,9 +77,13 @@ def attend(
         BackendUnavailable: no such backend here; the message lists those there are.
         ValueError: shapes or dtypes that do not fit each other or the plan.
     """
-    if backend not in _BACKENDS:
+    reason = "there is none of that name" if backend not in _BACKENDS else None
+    if backend in NAMES:
+        reason = unavailable(backend)
+    if reason:
         raise BackendUnavailable(
-            f"attention backend {backend!r} is not available here; available: {', '.join(available_backends())}"
+            f"attention backend {backend!r} is not available here ({reason}); "
+            f"available: {', '.join(available_backends())}"
         )
     _check_inputs(q_HTD, k_GTD, v_GTD, plan)
     return _BACKENDS[backend](q_HTD, k_GTD, v_GTD, plan=plan, rope=rope, scale=scale)

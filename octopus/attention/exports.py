@@ -23,7 +23,8 @@ def dense_view(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     positions_TT = np.repeat(plan.positions_T[None, :], plan.length, axis=0)
     for s in plan.slices:
         rows, keys = slice(s.q0, s.q1), slice(s.k0, s.k1)
-        visible_TT[rows, keys] |= np.tri(s.q1 - s.q0, dtype=bool) if s.causal else True
+        square_NN = np.tri(s.q1 - s.q0, dtype=bool)
+        visible_TT[rows, keys] |= square_NN if s.causal else square_NN.T if s.mirrored else True
         positions_TT[rows, keys] += s.shift
     return visible_TT, positions_TT
 

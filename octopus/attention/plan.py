@@ -25,8 +25,9 @@ from octopus.core.waits import WaitEdge
 class Slice:
     """Query rows `[q0, q1)` see key rows `[k0, k1)` at the keys' own positions plus `shift`.
 
-    A causal slice is a square on the diagonal (`q0 == k0`, `q1 == k1`), in which row i sees keys up to i. Slices of a
-    plan never overlap. Keys may lie before or after their queries.
+    A causal slice is a square on the diagonal (`q0 == k0`, `q1 == k1`): row i sees keys up to i. A mirrored one
+    is a square anywhere, in which row `q0 + i` sees key `k0 + i` and later ones: a causal one, read backwards. Only the
+    plans of windowed layers have those. Slices of a plan never overlap. Keys may lie before or after their queries.
     """
 
     q0: int
@@ -35,6 +36,13 @@ class Slice:
     k1: int
     causal: bool
     shift: int
+    mirrored: bool = False
+
+    @property
+    def pairs(self) -> int:
+        """Number of visible (query, key) pairs."""
+        rows = self.q1 - self.q0
+        return rows * (rows + 1) // 2 if self.causal or self.mirrored else rows * (self.k1 - self.k0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +75,7 @@ class Plan:
     @property
     def pairs(self) -> int:
         """Number of visible (query, key) pairs."""
-        return sum(
-            (s.q1 - s.q0) * (s.q1 - s.q0 + 1) // 2 if s.causal else (s.q1 - s.q0) * (s.k1 - s.k0) for s in self.slices
-        )
+        return sum(piece.pairs for piece in self.slices)
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:

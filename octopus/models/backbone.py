@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from octopus.attention.backends import default_backend
 from octopus.attention.plan import Plan
 from octopus.attention.rope import Rope
 from octopus.attention.step_plan import StepPlan, lower_step
@@ -67,8 +68,12 @@ class Backbone:
         """Where the model is."""
         return self.model.device
 
-    def packed(self, plan: Plan, *, backend: str = "sliced") -> Tensor:
+    def packed(self, plan: Plan, *, backend: str | None = None) -> Tensor:
         """Hidden states [T, C] of a pack, after the final norm; differentiable.
+
+        Args:
+            plan: the pack.
+            backend: name of the attention backend; without one, what `default_backend` names.
 
         Raises:
             BackendUnavailable: no attention backend of that name.
@@ -76,7 +81,7 @@ class Backbone:
         context = PackedContext(
             plan=plan,
             rope=self.rope,
-            backend=backend,
+            backend=backend or default_backend(self.device, self.dtype, self.kv_shape.head_dim),
             kernel_size=self.kv_shape.conv_columns + 1,
             device=self.device,
         )

@@ -70,8 +70,8 @@ class LossConfig:
 class StepConfig:
     """How a step is carried out."""
 
-    backend: str = "sliced"
-    """Attention backend. Never replaced silently."""
+    backend: str | None = None
+    """Attention backend, never replaced silently; if none is named, `default_backend` names it for the device."""
     logit_rows: Count = 512
     """Rows whose logits exist at one time: memory is this times the vocabulary."""
     max_grad_norm: Positive = 1.0

@@ -19,7 +19,7 @@ def segment(index: int, parent: Cursor | None, *, tokens: int = 0, order: int = 
         index=index, parent=parent, start_position=start, writer=index, opened_at=0, weights_version=0
     )
     if tokens:
-        made.extend([1] * tokens, order)
+        made.stamps, made.tokens = [(0, order)], [1] * tokens
     return made
 
 
