@@ -1,6 +1,6 @@
 """One optimiser step on packed rows.
 
-Letters: T rows of a pack, N its loss terms, C hidden width, V vocabulary.
+Letters: N loss terms.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from octopus.models.backbone import Backbone
 from octopus.train.config import LossConfig, StepConfig
-from octopus.train.losses import TokenLoss, TokenTerms, grpo, likelihood
 from octopus.train.packing import Pack
-from octopus.train.targets import Targets
+from octopus.train.passes import run_pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,31 +74,21 @@ def train_step(
     started = time.perf_counter()
     denominator = max(1, silent_terms + sum(pack.loss_terms for pack in packs))
     optimizer.zero_grad(set_to_none=True)
-    total, clipped, scored = 0.0, 0, []
-    for pack in packs:
-        log_probabilities_N = pack_log_probabilities(backbone, pack, step=step)
-        terms = TokenTerms(
-            log_probabilities_N=log_probabilities_N,
-            sampled_log_probabilities_N=_like(pack.sampled_log_probabilities_N, log_probabilities_N),
-            advantages_N=_like(pack.advantages_N, log_probabilities_N),
-        )
-        part = _token_loss(terms, loss, denominator)
-        part.loss.backward()
-        total += part.loss.item()
-        clipped += int(part.clipped)
-        scored.append(log_probabilities_N.detach().double().cpu().numpy())
+    results = [run_pass(backbone, pack, loss=loss, step=step, denominator=denominator) for pack in packs]
+    total = sum(result.loss for result in results)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     grad_norm = torch.nn.utils.clip_grad_norm_(parameters, step.max_grad_norm).item()
     updated = math.isfinite(total) and math.isfinite(grad_norm)
     if updated:
         optimizer.step()
-    scored_N, advantages_N = np.concatenate(scored), np.concatenate([pack.advantages_N for pack in packs])
+    scored_N = np.concatenate([result.log_probabilities_N for result in results])
+    advantages_N = np.concatenate([pack.advantages_N for pack in packs])
     log_ratio_N = scored_N - np.concatenate([pack.sampled_log_probabilities_N for pack in packs])
     return StepResult(
         loss=total,
         grad_norm=grad_norm,
         updated=updated,
-        clipped_ratio=clipped / denominator,
+        clipped_ratio=sum(result.clipped for result in results) / denominator,
         log_ratio_max=float(np.abs(log_ratio_N).max()) if len(log_ratio_N) else math.nan,
         favoured_log_probability=_mean(scored_N[advantages_N > 0]),
         disfavoured_log_probability=_mean(scored_N[advantages_N < 0]),
@@ -109,46 +96,6 @@ def train_step(
         loss_terms=len(advantages_N),
         step_seconds=time.perf_counter() - started,
     )
-
-
-def _token_loss(terms: TokenTerms, config: LossConfig, denominator: float) -> TokenLoss:
-    if config.name == "likelihood":
-        return likelihood(terms, denominator=denominator)
-    return grpo(terms, clip_low=config.clip_low, clip_high=config.clip_high, denominator=denominator)
-
-
-def pack_log_probabilities(backbone: Backbone, pack: Pack, *, step: StepConfig) -> Tensor:
-    """Log-probability of each target of a pack, [N], in max(fp32, the model's dtype). Differentiable."""
-    hidden_TC = backbone.packed(pack.plan, backend=step.backend)
-    return target_log_probabilities(backbone, hidden_TC, pack.targets, logit_rows=step.logit_rows)
-
-
-def target_log_probabilities(
-    backbone: Backbone, hidden_TC: Tensor, targets: Targets, *, logit_rows: int
-) -> Tensor:
-    """Log-probability of each label under its predictor's logits, [N].
-
-    Logits are made for predictor rows only, `logit_rows` at a time, and made again in the backward pass, so that at no
-    time more than [logit_rows, V] of them exist.
-    """
-    rows_N = torch.from_numpy(targets.predictor_rows_N).to(hidden_TC.device)
-    labels_N = torch.from_numpy(targets.labels_N).to(hidden_TC.device)
-    pieces = [
-        checkpoint(_log_probabilities, backbone, hidden_TC[rows], labels, use_reentrant=False)
-        for rows, labels in zip(rows_N.split(logit_rows), labels_N.split(logit_rows), strict=True)
-    ]
-    return torch.cat(pieces)
-
-
-def _log_probabilities(backbone: Backbone, hidden_NC: Tensor, labels_N: Tensor) -> Tensor:
-    logits_NV = backbone.logits(hidden_NC)
-    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-    chosen_N = logits_NV.gather(1, labels_N[:, None])[:, 0]
-    return chosen_N - logits_NV.logsumexp(dim=1)
-
-
-def _like(values_N: np.ndarray, other: Tensor) -> Tensor:
-    return torch.from_numpy(values_N).to(other)
 
 
 def _mean(values: np.ndarray) -> float:

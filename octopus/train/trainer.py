@@ -17,7 +17,8 @@ from octopus.train import saves
 from octopus.train.config import TrainConfig
 from octopus.train.journal import Journal
 from octopus.train.packing import Groups, Pack, pack
-from octopus.train.step import StepResult, pack_log_probabilities, train_step
+from octopus.train.passes import pack_log_probabilities
+from octopus.train.step import StepResult, train_step
 
 Report = Callable[[str], None]
 

@@ -22,7 +22,7 @@ from octopus.rollout.modes import MODES
 from octopus.rollout.records import RolloutRecord, as_json
 from octopus.train.config import StepConfig
 from octopus.train.packing import pack
-from octopus.train.step import pack_log_probabilities
+from octopus.train.passes import pack_log_probabilities
 
 DEEP = AgentLimits(turn_tokens=16, thread_tokens=40, turns=6, fan_out=3, depth=2)
 

@@ -16,7 +16,8 @@ from tiny_models import VOCABULARY, tiny_llama, tiny_qwen35
 from octopus.models.backbone import Backbone
 from octopus.train.config import LossConfig, StepConfig
 from octopus.train.packing import Pack, evenly, pack, pack_rated
-from octopus.train.step import StepResult, pack_log_probabilities, target_log_probabilities, train_step
+from octopus.train.passes import pack_log_probabilities, target_log_probabilities
+from octopus.train.step import StepResult, train_step
 
 FAMILIES = {"llama": tiny_llama, "qwen35": tiny_qwen35}
 
