@@ -27,7 +27,7 @@ from octopus.verify.selftest.bench import Bench, Planted
 from octopus.verify.selftest.episodes import Episode
 from octopus.verify.selftest.fault import FOREIGN, Fault
 from octopus.verify.selftest.models import tiny_llama
-from octopus.verify.tolerance import Measured, Yardstick, measure
+from octopus.verify.tolerance import Measured, Yardstick, measure, shake
 
 BLOCK = 128
 """Rows of one of the kernel's blocks; a row is padded to whole blocks, as the kernels want it."""
@@ -128,8 +128,10 @@ class FlexBench(Bench):
             self._models[dtype] = tiny_llama(dtype, head_dim=self.head_dim).to(self.device)
         return self._models[dtype], device_stack(self._models[dtype], told, self.device)
 
-    def _alone_on_device(self, dtype: torch.dtype) -> Measured:
+    def _alone_on_device(self, dtype: torch.dtype, seed: int | None) -> Measured:
         model = tiny_llama(dtype, head_dim=self.head_dim).to(self.device)
+        if seed is not None:
+            shake(model, seed)
         return self._measured(model, _alone(model, self.episode, self.device))
 
     def _exact(self) -> Measured:

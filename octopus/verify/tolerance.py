@@ -1,9 +1,9 @@
 """How far two right computations may lie apart: measured, never typed.
 
-The noise of a dtype is what a trusted rerun in it loses against an exact one in float64. Where that rerun is itself the
-exact one, nothing is above it, but rounding errors grow with the unit roundoff (Higham, Accuracy and Stability of
-Numerical Algorithms, section 3.1), so its noise is that of float32 times the ratio of the two. A library that computes
-parts in float32 whatever the weights has a noise in float64 that is larger than that, and it is measured.
+The noise of a dtype is what a trusted rerun in it loses against an exact one in float64, or what it moves when every
+weight goes to a neighbouring number of the dtype, up or down at random, whichever is more. One rerun alone may be
+lucky: rounding errors are draws, and the next right way to compute the same draws again (Vignes, A stochastic
+arithmetic for reliable scientific computation, 1993). In a tiny recurrent model such draws lie ten times apart.
 
 How many times that noise is too much is said in `margins`.
 
@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+SHAKES = 4
+"""Draws of the noise besides the rerun's own."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,31 +86,32 @@ class Yardstick:
     """A row computed in ways that are trusted. Each dtype is computed once.
 
     Attributes:
-        rerun: Computes the row in a dtype from the same weights: each path alone, or token by token.
+        rerun: Computes the row in a dtype: each path alone, or token by token; with a seed, from weights that are
+            shaken by it (see `shake`).
         exact: Computes it in float64 throughout; None if `rerun` does that for float64.
     """
 
-    rerun: Callable[[torch.dtype], Measured]
+    rerun: Callable[[torch.dtype, int | None], Measured]
     exact: Callable[[], Measured] | None = None
     _kept: dict[torch.dtype | None, Measured] = field(default_factory=dict, repr=False)
+    _noise: dict[torch.dtype, Distance] = field(default_factory=dict, repr=False)
 
     def expected(self, dtype: torch.dtype) -> Measured:
         """The row in a dtype."""
         if dtype not in self._kept:
-            self._kept[dtype] = self.rerun(dtype)
+            self._kept[dtype] = self.rerun(dtype, None)
         return self._kept[dtype]
 
     def noise(self, dtype: torch.dtype) -> Distance:
-        """The noise of a dtype."""
-        lost = distance(self.expected(dtype), self._exact())
-        if dtype != torch.float64:
-            return lost
-        ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-        narrow = distance(self.expected(torch.float32), self._exact())
-        return Distance(
-            outputs=max(lost.outputs, narrow.outputs * ratio),
-            gradients=max(lost.gradients, narrow.gradients * ratio),
-        )
+        """The noise of a dtype: of outputs and of gradients the largest draw."""
+        if dtype not in self._noise:
+            right = self.expected(dtype)
+            draws = [distance(self.rerun(dtype, seed), right) for seed in range(SHAKES)]
+            draws.append(distance(right, self._exact()))
+            self._noise[dtype] = Distance(
+                outputs=max(draw.outputs for draw in draws), gradients=max(draw.gradients for draw in draws)
+            )
+        return self._noise[dtype]
 
     def _exact(self) -> Measured:
         if self.exact is None:
@@ -115,6 +119,16 @@ class Yardstick:
         if None not in self._kept:
             self._kept[None] = self.exact()
         return self._kept[None]
+
+
+def shake(model: nn.Module, seed: int) -> None:
+    """Moves every weight to a neighbouring number of its dtype, up or down at random, in place."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            up = torch.randint(0, 2, weight.shape, generator=draw).to(weight.device, torch.bool)
+            to = torch.where(up, torch.inf, -torch.inf).to(weight.dtype)
+            weight.copy_(torch.nextafter(weight, to))
 
 
 def _ratio(error: float, size: float) -> float:

@@ -9,16 +9,22 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
 from octopus.verify.margins import HEADROOM, RATIO_NOISE, VISIBLE
 from octopus.verify.selftest.bench import Bench
 from octopus.verify.selftest.fault import ALL
-from octopus.verify.tolerance import Distance, Measured, Yardstick, distance, relative_l2
+from octopus.verify.tolerance import SHAKES, Distance, Measured, Yardstick, distance, relative_l2, shake
 
 
-def rerun(dtype: torch.dtype) -> Measured:
+def rerun(dtype: torch.dtype, seed: int | None = None) -> Measured:
     """A product of many factors, each rounded."""
-    x = torch.linspace(0.5, 1.5, 64, dtype=torch.float64).to(dtype)
+    weights = nn.Linear(64, 1, bias=False, dtype=torch.float64)
+    weights.weight.data = torch.linspace(0.5, 1.5, 64, dtype=torch.float64)
+    weights.to(dtype)
+    if seed is not None:
+        shake(weights, seed)
+    x = weights.weight.detach()
     return Measured(outputs_NV=(x * x).cumsum(0)[None], gradients={"w": (2 * x).cumsum(0)})
 
 
@@ -28,22 +34,44 @@ def test_noise_follows_the_dtype() -> None:
     for finer, coarser in itertools.pairwise(noises):
         assert 0 < finer.outputs < coarser.outputs / 100
         assert 0 < finer.gradients < coarser.gradients / 100
-    ratio = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-    assert noises[0].outputs == pytest.approx(noises[1].outputs * ratio)
 
 
 def test_what_a_library_rounds_in_float64_is_measured() -> None:
-    exact = Yardstick(rerun=rerun)
-    rounded = Yardstick(rerun=lambda dtype: rerun(torch.float32), exact=lambda: rerun(torch.float64))
-    assert rounded.noise(torch.float64).outputs == exact.noise(torch.float32).outputs
+    lost = distance(rerun(torch.float32), rerun(torch.float64)).outputs
+    rounded = Yardstick(rerun=lambda dtype, seed: rerun(torch.float32), exact=lambda: rerun(torch.float64))
+    assert rounded.noise(torch.float64).outputs == lost > 0
+
+
+def test_a_lucky_rerun_does_not_shrink_the_noise() -> None:
+    """Catches: the noise taken from one rerun, which happens to round like the exact one."""
+    lucky = Yardstick(rerun=lambda dtype, seed: rerun(torch.float64 if seed is None else torch.float32, seed))
+    assert lucky.noise(torch.float32).outputs > torch.finfo(torch.float32).eps / 4
 
 
 def test_each_dtype_is_computed_once() -> None:
     calls = []
-    yardstick = Yardstick(rerun=lambda dtype: calls.append(dtype) or rerun(dtype))
+
+    def counted(dtype: torch.dtype, seed: int | None) -> Measured:
+        calls.append((dtype, seed))
+        return rerun(dtype, seed)
+
+    yardstick = Yardstick(rerun=counted)
     for _ in range(3):
         yardstick.noise(torch.float64)
-    assert sorted(map(str, calls)) == ["torch.float32", "torch.float64"]
+    assert calls == [(torch.float64, seed) for seed in (None, *range(SHAKES))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_shaken_weights_are_neighbours(dtype: torch.dtype) -> None:
+    """Catches: weights that stay, or move by more than one number of their dtype."""
+    model = nn.Linear(50, 50, dtype=dtype)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    shake(model, 0)
+    for old, new in zip(before, model.parameters(), strict=True):
+        moved = (new.detach().double() / old.double() - 1).abs()
+        eps = torch.finfo(dtype).eps
+        assert (moved >= eps / 2 * 0.99).all() and (moved <= eps * 1.01).all()
+        assert (new > old).any() and (new < old).any()
 
 
 def test_distances_are_relative_and_never_undefined() -> None:

@@ -26,7 +26,7 @@ from octopus.verify.functional.trial import Trial
 from octopus.verify.selftest.episodes import Episode, mounts, rows_by_path, tree
 from octopus.verify.selftest.fault import FOREIGN, LLAMA, QWEN, Fault
 from octopus.verify.selftest.models import tiny_llama, tiny_qwen35
-from octopus.verify.tolerance import Measured, Yardstick, measure
+from octopus.verify.tolerance import Measured, Yardstick, measure, shake
 
 MODELS: dict[str, Callable[[torch.dtype], Any]] = {LLAMA: tiny_llama, QWEN: tiny_qwen35, FOREIGN: tiny_llama}
 
@@ -85,12 +85,15 @@ class Bench:
         """
         if self.name == FOREIGN:
             return Yardstick(
-                rerun=partial(self._rerun, _alone), exact=partial(self._rerun, _token_by_token, torch.float64)
+                rerun=partial(self._rerun, _alone),
+                exact=partial(self._rerun, _token_by_token, torch.float64, None),
             )
         return Yardstick(rerun=partial(self._rerun, _token_by_token))
 
-    def _rerun(self, way: Callable[[Any, Episode], Tensor], dtype: torch.dtype) -> Measured:
+    def _rerun(self, way: Callable[[Any, Episode], Tensor], dtype: torch.dtype, seed: int | None) -> Measured:
         model = MODELS[self.name](dtype)
+        if seed is not None:
+            shake(model, seed)
         logits_TV = way(model, self.episode)
         return measure(model, logits_TV, self.loss(logits_TV))
 
