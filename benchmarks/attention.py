@@ -29,8 +29,9 @@ from octopus.attention.backends import attend, available_backends
 from octopus.attention.plan import Plan, lower
 
 PARTS = ("ceilings", "gate", "paper", "flex", "shapes", "rows", "scaling")
-GPU_BACKENDS = ("cudnn", "sliced-fa4", "sliced-cudnn", "sliced-fa2")
+GPU_BACKENDS = ("cudnn", "sliced-fa4", "sliced-cudnn", "triton", "sliced-fa2")
 SHORT_PAUSE_S = 0.05  # Of the scaling runs, which take milliseconds.
+DENSE_CALLS = {"sliced-cudnn", "sliced-fa2"}  # Not for shapes of many small slices.
 RUNNERS_UP = {"sliced-fa2"}  # For older GPUs: gated, and timed once.
 
 
@@ -40,7 +41,7 @@ class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.cuda = options.device == "cuda"
-        self.backends = GPU_BACKENDS if self.cuda else ("sliced",)
+        self.backends = tuple(options.backends.split(",")) if self.cuda else ("sliced",)
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.figures = Figures("attention", options.device, "python " + " ".join(sys.argv), options.json)
         self.totals: dict[tuple[str, str], Times] = {}
@@ -143,7 +144,7 @@ def gate(run: Run) -> None:
                 checks.append(errors(f"{name}/d{head_dim}", data, backend))
         blind = random_plan(2, segments=12, longest=60)
         checks += [poison(run.data(blind, d, rotated=True), backend) for d in (128, 256)]
-        if backend in ("cudnn", "sliced-fa4", "sliced"):
+        if backend in ("triton", "cudnn", "sliced-fa4", "sliced"):
             paper = plan_of("paper-143k", 16 if run.cuda else 256)
             checks.append(repeats(run.data(paper, 128, rotated=True), backend, 50 if run.cuda else 3))
         for check in checks:
@@ -192,7 +193,7 @@ def shapes(run: Run) -> None:
     for shape in run.options.shapes.split(","):
         plan = plan_of(shape, run.options.scale)
         for head_dim in (128, 256):
-            for backend in run.backends[:2]:
+            for backend in (name for name in run.backends if name not in DENSE_CALLS):
                 run.ours(f"{shape}/d{head_dim}", run.data(plan, head_dim, rotated=True), backend)
             if run.cuda:
                 data = run.data(without_shifts(plan), head_dim, rotated=False)
@@ -283,6 +284,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--scale", type=int, default=1, help="divides the lengths of the timed shapes")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ", ".join(PARTS))
+    parser.add_argument("--backends", default=",".join(GPU_BACKENDS), help="ours, the first also for scaling")
     parser.add_argument("--shapes", default="ragged-143k,wide,deep", help="which ones the part `shapes` times")
     parser.add_argument("--json", help="file to append the figures to")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from octopus.verify.selftest.fault import LLAMA, QWEN
 BACKENDS = ("reference", "sliced")
 # Their gate is in benchmarks/attention.py. A library's kernel multiplies what it hides by 0, so a NaN in a slot that
 # some row sees may reach others in its tile; finite poison may not, and is tried there.
-ON_GPU = ("cudnn", "sliced-cudnn", "sliced-fa2", "sliced-fa4")
+ON_GPU = ("triton", "cudnn", "sliced-cudnn", "sliced-fa2", "sliced-fa4")
 BENCHES = {"Llama": LLAMA, "Qwen3.5": QWEN}
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 

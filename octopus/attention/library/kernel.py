@@ -6,13 +6,14 @@ Letters: T rows of the pack, L keys (the pack's rows, then copies), H query head
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from octopus.attention.library.engines import ENGINES, HALF_PRECISION
+from octopus.attention.library.engines import ENGINES, HALF_PRECISION, needs
 from octopus.attention.library.interval import IntervalKernel
 from octopus.attention.library.interval import unavailable as interval_unavailable
 from octopus.attention.library.key_table import KeyTable, key_table
@@ -22,7 +23,8 @@ from octopus.attention.plan import Plan
 from octopus.attention.rope import Rope
 from octopus.core.errors import BackendUnavailable
 
-NAMES = ("cudnn", *ENGINES)
+TRITON, CUDNN = "triton", "cudnn"
+NAMES = (TRITON, CUDNN, *ENGINES)
 
 
 class Kernel(Protocol):
@@ -68,13 +70,15 @@ class LibraryPass:
     rope: Rope | None
 
     @classmethod
-    def of(cls, name: str, plan: Plan, rope: Rope | None, device: torch.device, dtype: torch.dtype) -> LibraryPass:
+    def of(
+        cls, name: str, plan: Plan, rope: Rope | None, device: torch.device, dtype: torch.dtype, head_dim: int
+    ) -> LibraryPass:
         """Lowers a plan for the named backend."""
-        table = key_table(plan, rotates=rope is not None, gathers=name != "cudnn")
+        table = key_table(plan, rotates=rope is not None, gathers=name in ENGINES)
         compute_dtype = torch.promote_types(dtype, torch.float32)
         copies = len(table.rows_L) > table.length
         return cls(
-            kernel=IntervalKernel.of(table, device) if name == "cudnn" else SlicedKernel.of(ENGINES[name], table),
+            kernel=_kernel(name, table, device, head_dim),
             rows=Angles.of(rope, plan.positions_T, device, compute_dtype),
             keys=Angles.of(rope, table.positions_L, device, compute_dtype),
             source_L=torch.from_numpy(table.rows_L).to(device) if copies else None,
@@ -128,25 +132,36 @@ def library_pass(name: str, plan: Plan, rope: Rope | None, like: Tensor) -> Libr
     """
     # The pass keeps the frequencies alive, so that their id stays theirs.
     pace = None if rope is None else id(rope.inverse_frequencies_R)
-    key = (LibraryPass, name, pace, like.device, like.dtype)
+    key = (LibraryPass, name, pace, like.device, like.dtype, like.shape[-1])
     if key not in plan.memo:
         if reason := unavailable(name) or _refusal(name, like):
             raise BackendUnavailable(f"attention backend {name!r} is not available here: {reason}")
-        plan.memo[key] = LibraryPass.of(name, plan, rope, like.device, like.dtype)
+        plan.memo[key] = LibraryPass.of(name, plan, rope, like.device, like.dtype, like.shape[-1])
     made: LibraryPass = plan.memo[key]
     return made
 
 
 def unavailable(name: str) -> str | None:
     """Why this machine cannot run a backend of `NAMES`, None if it can."""
-    return interval_unavailable() if name == "cudnn" else ENGINES[name].unavailable()
+    if name == TRITON:
+        return needs(8 if find_spec("triton") else None, "the package triton")
+    return interval_unavailable() if name == CUDNN else ENGINES[name].unavailable()
+
+
+def _kernel(name: str, table: KeyTable, device: torch.device, head_dim: int) -> Kernel:
+    if name == TRITON:
+        from octopus.attention.dag.packed import DagKernel  # Triton is an extra.
+
+        return DagKernel.of(table, device, head_dim)
+    return IntervalKernel.of(table, device) if name == CUDNN else SlicedKernel.of(ENGINES[name], table)
 
 
 def _refusal(name: str, like: Tensor) -> str | None:
     if like.device.type != "cuda" or like.dtype not in HALF_PRECISION:
         return f"it takes bfloat16 or float16 on a GPU, not {like.dtype} on {like.device}"
     dim = like.shape[-1]
-    if dim % 8 or dim > 256 or (name == "cudnn" and 128 < dim < 256):
+    odd = name == TRITON and (dim & (dim - 1) or dim < 16)
+    if dim % 8 or dim > 256 or (name == CUDNN and 128 < dim < 256) or odd:
         return f"it has no kernel for head dimension {dim}"
     return None
 
