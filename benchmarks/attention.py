@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from attention_cases import QUERY_HEADS, plan_of, scaling_runs, text_row_lengths, without_shifts
 from attention_gate import Data, draw, errors, gate_plans, poison, repeats
-from attention_timing import PAUSE_S, Times, measure, median_ms
+from attention_timing import PAUSE_S, Line, Times, measure, median_ms
 from figures import Figures
 from numeric import random_plan
 
@@ -218,10 +218,8 @@ def scaling(run: Run) -> None:
     equal = [(pairs, ms) for point, pairs, ms in found if not point.skewed]
     if not equal:
         return
-    pairs, ms = np.array(equal).T
-    slope, start = np.polyfit(pairs, ms, 1)
-    fit = 1 - ((ms - slope * pairs - start) ** 2).sum() / ((ms - ms.mean()) ** 2).sum()
-    run.figures.bound("scaling", "R^2 of time against pairs", float(fit), "1", at_least=0.98)
+    line = Line.through(*zip(*equal, strict=True))
+    run.figures.bound("scaling", "R^2 of time against pairs", line.fit, "1", at_least=0.98)
     for point, pairs_, ms_ in found:
         if point.skewed:
             like = next(x for x in found if x[0].branches == point.branches and x[0].edges == 1 and not x[0].skewed)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 PAUSE_S = 0.3
@@ -31,6 +32,32 @@ class Times:
     def total_ms(self) -> float:
         """Forward and backward."""
         return self.forward_ms + self.backward_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A straight line through points, by least squares.
+
+    Attributes:
+        start: Its value at 0.
+        slope: What it gains by 1.
+        fit: R^2, the share of the points' variance that it explains.
+    """
+
+    start: float
+    slope: float
+    fit: float
+
+    @classmethod
+    def through(cls, x: Sequence[float], y: Sequence[float]) -> Line:
+        """The line through two points or more, not all of one height."""
+        slope, start = np.polyfit(x, y, 1).tolist()
+        off = np.asarray(y) - slope * np.asarray(x) - start
+        return cls(start=start, slope=slope, fit=1 - float(np.square(off).sum() / np.square(y - np.mean(y)).sum()))
+
+    def at(self, x: float) -> float:
+        """Its value at `x`."""
+        return self.start + self.slope * x
 
 
 def measure(

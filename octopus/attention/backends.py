@@ -19,6 +19,7 @@ from octopus.attention.plan import Plan
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
 from octopus.attention.sliced import attend_sliced
+from octopus.attention.windowed import windowed
 from octopus.core.errors import BackendUnavailable
 
 
@@ -70,12 +71,18 @@ def attend(
     rope: Rope | None,
     scale: float,
     backend: str,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention over a plan by the named backend and no other; the contract is that of `attend_reference`.
 
+    Args:
+        q_HTD, k_GTD, v_GTD, plan, rope, scale: as for `attend_reference`.
+        backend: its name.
+        window: number of positions that a row sees, its own the last of them; None for its whole view.
+
     Raises:
         BackendUnavailable: no such backend here; the message lists those there are.
-        ValueError: shapes or dtypes that do not fit each other or the plan.
+        ValueError: shapes or dtypes that do not fit each other or the plan; a window of less than one position.
     """
     reason = "there is none of that name" if backend not in _BACKENDS else None
     if backend in NAMES:
@@ -86,7 +93,7 @@ def attend(
             f"available: {', '.join(available_backends())}"
         )
     _check_inputs(q_HTD, k_GTD, v_GTD, plan)
-    return _BACKENDS[backend](q_HTD, k_GTD, v_GTD, plan=plan, rope=rope, scale=scale)
+    return _BACKENDS[backend](q_HTD, k_GTD, v_GTD, plan=windowed(plan, window), rope=rope, scale=scale)
 
 
 def _check_inputs(q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, plan: Plan) -> None:

@@ -32,7 +32,7 @@ def dense_view(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
 def interval_endpoints(plan: Plan) -> np.ndarray:
     """`[T, M, 2]`: the key rows that each row sees as half-open intervals, ascending, merged; empty ones are (0, 0).
 
-    Derived from each segment's view, not from the slices. Shifts are left out.
+    Derived from each segment's view, not from the slices. Shifts and windows are left out.
     """
     rows: list[list[tuple[int, int]]] = []
     for segment, start in plan.starts.items():

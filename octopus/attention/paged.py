@@ -4,13 +4,19 @@ Each run gathers the slots it sees and no other, so whatever lies elsewhere (NaN
 output does not depend on who shares its batch. Stored keys stay as they were written; for keys seen `shift` positions
 further on, the run's queries are rotated, once and from the unrotated query, to their own position less `shift`.
 
+In a layer with a sliding window a run gathers what its first row still sees, and what a later row has left behind is
+hidden from that row. The store keeps all slots: layers share pages, and those without a window see all of them.
+
 Letters: T rows of the batch, N rows of one run, S slots, K visible slots, H query heads, G key/value heads,
 M = (H / G) * N stacked rows, D head dimension.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -18,7 +24,8 @@ from torch import Tensor
 
 from octopus.attention import dense
 from octopus.attention.rope import Rope, apply_rope
-from octopus.attention.step_plan import StepPlan, StepRun
+from octopus.attention.step_plan import KeyRange, StepPlan, StepRun
+from octopus.attention.windowed import refuse_empty
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,17 +34,19 @@ class RunKeys:
 
     Attributes:
         parts: Slots and their shift. The last part has shift 0 and ends with the slots of the run's own rows, of which
-            row i sees the first i + 1; all other slots are visible to every row.
+            row i sees the first i + 1; all other slots are visible to every row that has not left them behind.
+        left_NK: Which slots of all parts, in their order, each row has left behind its window; None if there are none.
     """
 
     start: int
     stop: int
     parts: tuple[tuple[Tensor, int], ...]
+    left_NK: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepIndex:
-    """The part of a step plan that attention needs, as tensors: made once a step, used by every layer.
+    """The part of a step plan that attention needs, as tensors: made once a step and window, used by every such layer.
 
     Attributes:
         positions_T: Position of each row.
@@ -52,26 +61,52 @@ class StepIndex:
     runs: tuple[RunKeys, ...]
 
     @classmethod
-    def of(cls, step: StepPlan, device: torch.device) -> StepIndex:
-        """Moves a step plan to `device`."""
+    def of(cls, step: StepPlan, device: torch.device, *, window: int | None = None) -> StepIndex:
+        """Moves a step plan to `device`.
+
+        Args:
+            step: the batch.
+            device: where its store is.
+            window: number of positions that a row sees, its own the last of them; None for its whole view.
+
+        Raises:
+            ValueError: the window is less than one position.
+        """
+        if window is not None:
+            refuse_empty(window)
         written_N = np.flatnonzero(step.slots_T >= 0)
         return cls(
             positions_T=torch.from_numpy(step.positions_T).to(device),
             written_N=torch.from_numpy(written_N).to(device),
             slots_N=torch.from_numpy(step.slots_T[written_N]).to(device),
-            runs=tuple(_run_keys(run, device) for run in step.runs),
+            runs=tuple(_run_keys(run, int(step.positions_T[run.start]), window, device) for run in step.runs),
         )
 
 
-def _run_keys(run: StepRun, device: torch.device) -> RunKeys:
-    unshifted = [part.slots_K for part in run.keys if part.shift == 0]
-    parts = [(part.slots_K, part.shift) for part in run.keys if part.shift != 0]
-    parts.append((np.concatenate([*unshifted, run.own_slots_N]), 0))
+def _run_keys(run: StepRun, position: int, window: int | None, device: torch.device) -> RunKeys:
+    """What a run sees whose first row stands at `position`."""
+    by_shift: dict[int, list[KeyRange]] = defaultdict(list)
+    for keys in run.keys:
+        left = 0 if window is None else max(position - window + 1 - keys.seen_at, 0)
+        if left < len(keys.slots_K):
+            by_shift[keys.shift].append(replace(keys, slots_K=keys.slots_K[left:], seen_at=keys.seen_at + left))
+    own = KeyRange(slots_K=run.own_slots_N, seen_at=position, shift=0)
+    by_shift[0] = [*by_shift.pop(0, ()), own]  # Last.
+    parts = [(np.concatenate([keys.slots_K for keys in ranges]), shift) for shift, ranges in by_shift.items()]
     return RunKeys(
         start=run.start,
         stop=run.stop,
         parts=tuple((torch.from_numpy(slots_K).to(device), shift) for slots_K, shift in parts),
+        left_NK=None if window is None else _left(run, [*chain(*by_shift.values())], window, device),
     )
+
+
+def _left(run: StepRun, seen: Sequence[KeyRange], window: int, device: torch.device) -> Tensor | None:
+    """See `RunKeys.left_NK`; `seen` ends with the run's own rows."""
+    seen_at_K = np.concatenate([keys.seen_at + np.arange(len(keys.slots_K)) for keys in seen])
+    position_N1 = seen[-1].seen_at + np.arange(run.stop - run.start)[:, None]
+    left_NK = seen_at_K <= position_N1 - window
+    return torch.from_numpy(left_NK).to(device) if left_NK.any() else None
 
 
 def write_paged(
@@ -129,7 +164,10 @@ def _attend_run(
         k_GKD = keys_SGD[slots_K].transpose(0, 1).to(q_GMD.dtype)
         scores.append(q_GMD @ k_GKD.mT * scale)
     _hide_later_rows(scores[-1], rows=q_HND.shape[1])
-    probabilities_GMK = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
+    scores_GMK = torch.cat(scores, dim=-1)
+    if run.left_NK is not None:
+        scores_GMK.unflatten(1, (-1, len(run.left_NK))).masked_fill_(run.left_NK, -torch.inf)
+    probabilities_GMK = torch.softmax(scores_GMK, dim=-1)
     v_GKD = values_SGD[torch.cat([slots_K for slots_K, _ in run.parts])].transpose(0, 1)
     out_GMD = probabilities_GMK @ v_GKD.to(probabilities_GMK.dtype)
     return dense.ungroup_heads(out_GMD, heads).to(q_HND.dtype)

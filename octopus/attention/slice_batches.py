@@ -3,7 +3,7 @@
 Small slices whose lengths round up to the same powers of two are padded to the longest among them; a large slice is a
 batch of its own. No two slices of a batch share a query row or a key row, so what a batch gives can be merged and
 added in one go, and every sum has one order. Padding reads its slice's last row again: it brings in nothing that the
-slice does not see.
+slice does not see. A mirrored slice is read from its end, rows and keys, and is a causal one then.
 
 Letters: T rows of the pack, G key/value heads, R query heads that share one, M = R * T query rows for each (row t of
 the r-th head is `r * T + t`); B slices of a batch, N query rows and K keys that each is padded to, P = B * R * N query
@@ -33,7 +33,8 @@ class SliceBatch:
 
     Attributes:
         shape: `(B, R, N)`.
-        causal: Whether they are diagonal squares. All are, or none.
+        causal: Whether they are squares in which row i sees keys up to i. All are, or none.
+        first: Whether no row of theirs is in an earlier batch.
         rows_P: The query row that each place reads.
         keys_L: The key row that each place reads.
         positions_B1N: Where the queries must stand; None if they stand at their own positions.
@@ -44,6 +45,7 @@ class SliceBatch:
 
     shape: tuple[int, int, int]
     causal: bool
+    first: bool
     rows_P: Tensor
     keys_L: Tensor
     positions_B1N: Tensor | None
@@ -87,22 +89,25 @@ def make_batch(
         query_positions: where queries must stand to see keys moved by a shift.
         device: where attention runs.
     """
-    rows_BN, filled_BN = _padded((s.q0, s.q1) for s in slices)
-    keys_BK, seen_BK = _padded((s.k0, s.k1) for s in slices)
+    kind = slices[0]
+    causal = kind.causal or kind.mirrored
+    rows_BN, filled_BN = _padded(((s.q0, s.q1) for s in slices), backwards=kind.mirrored)
+    keys_BK, seen_BK = _padded(((s.k0, s.k1) for s in slices), backwards=kind.mirrored)
     shape = (len(slices), group, rows_BN.shape[1])
     rows_P = (rows_BN[:, None] + len(positions_T) * torch.arange(group)[:, None]).flatten()
     filled_F = filled_BN[:, None].expand(shape).flatten().nonzero().flatten()
     positions_B1N = padding_BK = None
-    if slices[0].shift:
+    if kind.shift:
         stand = [
             query_positions(positions_T[rows_N], s.shift) for rows_N, s in zip(rows_BN, slices, strict=True)
         ]
         positions_B1N = torch.stack(stand)[:, None].to(device)
-    if not slices[0].causal and not seen_BK.all():
+    if not causal and not seen_BK.all():
         padding_BK = (~seen_BK).to(device)
     return SliceBatch(
         shape=shape,
-        causal=slices[0].causal,
+        causal=causal,
+        first=kind.causal,
         rows_P=rows_P.to(device),
         keys_L=keys_BK.flatten().to(device),
         positions_B1N=positions_B1N,
@@ -112,11 +117,13 @@ def make_batch(
     )
 
 
-def _padded(spans: Iterable[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+def _padded(spans: Iterable[tuple[int, int]], *, backwards: bool) -> tuple[Tensor, Tensor]:
     """The rows of each span, its last one repeated to the length of the longest; and which are no repetition."""
     start_B1, stop_B1 = torch.tensor(list(spans)).T[..., None]
-    row_BN = start_B1 + torch.arange(int((stop_B1 - start_B1).max()))
-    return row_BN.minimum(stop_B1 - 1), row_BN < stop_B1
+    length_B1 = stop_B1 - start_B1
+    step_1N = torch.arange(int(length_B1.max()))[None]
+    step_BN = step_1N.minimum(length_B1 - 1)
+    return stop_B1 - 1 - step_BN if backwards else start_B1 + step_BN, step_1N < length_B1
 
 
 def group_slices(plan: Plan) -> Iterator[Sequence[Slice]]:
@@ -127,7 +134,8 @@ def group_slices(plan: Plan) -> Iterator[Sequence[Slice]]:
         if rows * keys > SMALL_PAIRS:
             buckets[(piece,)].append(piece)
         elif rows * keys:
-            buckets[piece.causal, piece.shift == 0, _length_class(rows), _length_class(keys)].append(piece)
+            kind = piece.causal, piece.mirrored, piece.shift == 0
+            buckets[kind, _length_class(rows), _length_class(keys)].append(piece)
     for bucket in buckets.values():
         for layer in _disjoint(bucket, plan.length):
             widest = max(s.q1 - s.q0 for s in layer) * max(s.k1 - s.k0 for s in layer)

@@ -97,8 +97,7 @@ class _SlicedAttention(torch.autograd.Function):
             k_GBKD, v_GBKD = batch.keys_of(k_GTD), batch.keys_of(v_GTD)
             blocks = dense.forward(q_GBRND, k_GBKD, v_GBKD, batch.causal, batch.padding_BK)
             part_GFD, part_GF = map(batch.filled_of, blocks)
-            # Causal batches come first and no row is in two of them: they find nothing to merge with.
-            if not batch.causal:
+            if not batch.first:
                 so_far = out_GMD.index_select(1, batch.rows_F), lse_GM.index_select(1, batch.rows_F)
                 part_GFD, part_GF = merge(*so_far, part_GFD, part_GF)
             out_GMD.index_copy_(1, batch.rows_F, part_GFD)

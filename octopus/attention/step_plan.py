@@ -24,9 +24,16 @@ KEEP = -1
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRange:
-    """Physical slots seen at their own position plus `shift`. A slot is `page * page_size + offset`."""
+    """Physical slots of consecutive positions, seen at these plus `shift`. A slot is `page * page_size + offset`.
+
+    Attributes:
+        slots_K: The slots.
+        seen_at: Position at which the first is seen, the shift included.
+        shift: How far that is from where it was written.
+    """
 
     slots_K: np.ndarray
+    seen_at: int
     shift: int
 
 
@@ -35,7 +42,7 @@ class StepRun:
     """Rows `[start, stop)` of the batch: consecutive tokens of one segment.
 
     Attributes:
-        keys: Everything visible to the first row besides itself, one range a shift; no slot twice.
+        keys: Everything visible to the first row besides itself; no slot twice.
         own_slots_N: Slots of the run's rows; row i also sees the first i + 1 of them.
         state_in: State slot to start from, `NO_STATE` for zeros.
         state_out: State slot to write the state after the last row to, `NO_STATE` for nowhere.
@@ -117,10 +124,14 @@ class SlotTable:
 
 
 def _key_ranges(cursor: Cursor, table: SlotTable) -> tuple[KeyRange, ...]:
-    by_shift: dict[int, list[np.ndarray]] = {}
-    for part in view(cursor):
-        by_shift.setdefault(part.shift, []).append(table.slots(part.segment, part.start, part.stop))
-    return tuple(KeyRange(slots_K=_joined(slots), shift=shift) for shift, slots in by_shift.items())
+    return tuple(
+        KeyRange(
+            slots_K=table.slots(segment, start, stop),
+            seen_at=segment.start_position + start + shift,
+            shift=shift,
+        )
+        for segment, start, stop, shift in view(cursor)
+    )
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

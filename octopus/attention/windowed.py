@@ -19,14 +19,13 @@ So every slice is of a kind that dense kernels compute without waste, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from octopus.attention.plan import Plan, Slice
-from octopus.core.errors import invariant
 
 
 def windowed(plan: Plan, window: int | None) -> Plan:
@@ -40,52 +39,59 @@ def windowed(plan: Plan, window: int | None) -> Plan:
 
     Returns:
         The plan itself if nothing is hidden; else one that differs in its slices only.
+
+    Raises:
+        ValueError: the window is less than one position.
     """
     if window is None:
         return plan
-    invariant(window >= 1, "a row sees itself")
+    refuse_empty(window)
     key = (windowed, window)
     if key not in plan.memo:
-        jumps = (np.flatnonzero(np.diff(plan.positions_T) != 1) + 1).tolist()
-        slices = tuple(_joined(_near(plan, jumps, window)))
+        slices = tuple(_joined(_near(plan, window)))
         plan.memo[key] = plan if slices == plan.slices else replace(plan, slices=slices)
     near: Plan = plan.memo[key]
     return near
 
 
-def _near(plan: Plan, jumps: Sequence[int], window: int) -> Iterator[Slice]:
+def refuse_empty(window: int) -> None:
+    """Raises ValueError if a row would not even see itself."""
+    if window < 1:
+        raise ValueError(f"a window is 1 position or more, since a row sees itself; not {window}")
+
+
+def _near(plan: Plan, window: int) -> Iterator[Slice]:
+    jumps = np.flatnonzero(np.diff(plan.positions_T) != 1) + 1
     for whole in plan.slices:
-        for piece in _pieces(whole, jumps, window):
-            if piece.causal:
-                yield piece
-            else:
-                yield from _band(piece, int(plan.positions_T[piece.q0] - plan.positions_T[piece.k0]), window)
-
-
-def _pieces(whole: Slice, jumps: Sequence[int], window: int) -> Iterator[Slice]:
-    """Cuts a slice into rectangles and causal squares with consecutive positions, a square as large as the window."""
-    steps = range(whole.q0, whole.q1, window) if whole.causal else ()
-    for q0, q1 in _cut(whole.q0, whole.q1, (*jumps, *steps)):
-        for k0, k1 in _cut(whole.k0, q0 if whole.causal else whole.k1, jumps):
-            yield replace(whole, q0=q0, q1=q1, k0=k0, k1=k1, causal=False)
-        if whole.causal:
+        if not whole.causal:
+            yield from _bands(plan, whole, jumps, window)
+            continue
+        steps = np.arange(whole.q0, whole.q1, window)
+        for q0, q1 in pairwise(_edges(whole.q0, whole.q1, np.union1d(jumps, steps)).tolist()):
+            yield from _bands(plan, replace(whole, q0=q0, q1=q1, k1=q0, causal=False), jumps, window)
             yield replace(whole, q0=q0, q1=q1, k0=q0, k1=q1)
 
 
-def _cut(start: int, stop: int, at: Iterable[int]) -> Iterator[tuple[int, int]]:
-    return pairwise(sorted({start, stop, *(place for place in at if start < place < stop)}))
+def _bands(plan: Plan, whole: Slice, jumps: np.ndarray, window: int) -> Iterator[Slice]:
+    """What the rows of a rectangle see within the window: its pieces of consecutive positions, each a band."""
+    rows, keys = _edges(whole.q0, whole.q1, jumps), _edges(whole.k0, whole.k1, jumps)
+    seen_at_K = plan.positions_T[keys[:-1]] + whole.shift
+    # The first row of each piece, counted from the piece's own, that does not see the first key.
+    first_QK = window - (plan.positions_T[rows[:-1], None] - seen_at_K)
+    for q, k in np.argwhere(first_QK + np.diff(keys) > 1).tolist():
+        (q0, q1), (k0, k1) = rows[q : q + 2].tolist(), keys[k : k + 2].tolist()
+        yield from _band(replace(whole, q0=q0, q1=q1, k0=k0, k1=k1), int(first_QK[q, k]))
 
 
-def _band(piece: Slice, distance: int, window: int) -> Iterator[Slice]:
-    """What the rows of a rectangle see within the window.
+def _edges(start: int, stop: int, at: np.ndarray) -> np.ndarray:
+    """Where `[start, stop)` is cut, ends included; `at` ascends."""
+    inside = at[np.searchsorted(at, start) : np.searchsorted(at, stop)]
+    return np.unique([start, *inside, stop])
 
-    Args:
-        piece: consecutive positions, in its rows and in its keys.
-        distance: own position of the first row minus that of the first key.
-        window: number of positions that a row sees.
-    """
+
+def _band(piece: Slice, first: int) -> Iterator[Slice]:
+    """What the rows of one piece see: all keys, then one less for each row; from row `first` on not the first key."""
     rows, keys = piece.q1 - piece.q0, piece.k1 - piece.k0
-    first = window - (distance - piece.shift)  # The first row that does not see the first key.
     full = min(max(first, 0), rows)
     last = min(max(first + keys - 1, full), rows)
     if full:
@@ -94,6 +100,9 @@ def _band(piece: Slice, distance: int, window: int) -> Iterator[Slice]:
         q0, q1 = piece.q0 + full, piece.q0 + last
         k0 = piece.k0 + full - first + 1
         k1 = k0 + last - full
+        if last - full == 1:  # A square of one pair is a rectangle as well, and part of the one behind it.
+            yield replace(piece, q0=q0, q1=q1, k0=k0)
+            return
         yield replace(piece, q0=q0, q1=q1, k0=k0, k1=k1, mirrored=True)
         if k1 < piece.k1:
             yield replace(piece, q0=q0, q1=q1, k0=k1)

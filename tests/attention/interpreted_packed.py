@@ -22,6 +22,7 @@ from octopus.attention.library.kernel import LibraryPass
 from octopus.attention.plan import Plan, lower
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
+from octopus.attention.windowed import windowed
 
 SMALL = KernelTable(
     forward=Blocks(own=16, other=16, warps=4, stages=1),
@@ -52,7 +53,8 @@ if __name__ == "__main__":
     packed.kernel_table = lambda head_dim: SMALL
     for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 4):
         packed.MOST_CELLS = (200, 1 << 22)[seed % 2]
-        for plan in (random_plan(seed), lower(random_episode(seed, size=50).graph.segments)):
+        episode = lower(random_episode(seed, size=50).graph.segments)
+        for plan in (random_plan(seed), windowed(episode, 7) if seed % 2 else episode):
             for heads, kv_heads, dim, rotary in ((4, 1, 16, 8), (2, 2, 16, 16), (2, 1, 32, 0)):
                 worst = check(plan, seed, heads, kv_heads, dim, rotary)
                 print(seed, plan.length, heads, dim, rotary, *worst, flush=True)

@@ -27,7 +27,8 @@ def interpreted(script: str, *arguments: str) -> list[list[float]]:
 def test_packed_kernels_equal_the_reference() -> None:
     """Catches: a shift lost, of the wrong sign or not turned back, a pair on the diagonal missed, a view's sum lost.
 
-    Also slots added up for the wrong rows, the gradient of a row that sees nothing, heads tiled instead of shared.
+    Also slots added up for the wrong rows, the gradient of a row that sees nothing, heads tiled instead of shared,
+    the edge of a window taken for a diagonal.
     """
     lines = interpreted("interpreted_packed.py", "2")
     assert len(lines) == 12

@@ -148,8 +148,8 @@ class Replay:
         keys = keys[np.argsort(effective_TT[row, keys])]
         shifts = effective_TT[row, keys] - self.plan.positions_T[keys]
         return tuple(
-            KeyRange(slots_K=self.slots_T[keys[shifts == shift]], shift=int(shift))
-            for shift in np.unique(shifts)
+            KeyRange(slots_K=self.slots_T[[key]], seen_at=int(effective_TT[row, key]), shift=int(shift))
+            for key, shift in zip(keys, shifts, strict=True)
         )
 
     def hidden_TC(self) -> torch.Tensor:

@@ -44,13 +44,13 @@ def test_a_tail_that_is_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.concatenate([found, tail])
 
     def ranges(cursor, table):
-        by_shift: dict[int, list[np.ndarray]] = {}
-        for part in view(cursor):
-            by_shift.setdefault(part.shift, []).append(
-                whole_pages(table, part.segment, part.start, part.stop)
-            )
         return tuple(
-            step_plan.KeyRange(slots_K=np.concatenate(s), shift=shift) for shift, s in by_shift.items()
+            step_plan.KeyRange(
+                slots_K=whole_pages(table, segment, start, stop),
+                seen_at=segment.start_position + start + shift,
+                shift=shift,
+            )
+            for segment, start, stop, shift in view(cursor)
         )
 
     monkeypatch.setattr(step_plan, "_key_ranges", ranges)
