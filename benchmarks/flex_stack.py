@@ -160,7 +160,13 @@ def device_stack(model: Any, plan: Plan, device: str) -> Stack:
         theta=float(model.config.rope_parameters["rope_theta"]),
         inside=False,
     )
-    return Stack(name=FOREIGN, model=model, run=run, tokens_T=torch.from_numpy(plan.tokens_T), rotary=rotary)
+    return Stack(
+        name=FOREIGN,
+        model=model,
+        run=run,
+        tokens_T=torch.from_numpy(plan.tokens_T),
+        rotaries=(rotary,) * len(model.model.layers),
+    )
 
 
 def _alone(model: Any, episode: Episode, device: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tiny models of both families, with weights scaled so that logits are of size about 2.
+"""Tiny models of every family, with weights scaled so that logits are of size about 2.
 
 At the library's own initialisation a tiny model is nearly constant and hides faults: here attention is peaked, decays
 are slow enough for states to matter, and no norm weight or bias stands at its neutral value.
@@ -10,11 +10,15 @@ from typing import Any
 
 import torch
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
     Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 VOCABULARY = 64
@@ -35,6 +39,51 @@ def tiny_llama(
         **_common(heads, kv_heads, head_dim, layers) | {"rope_parameters": rope_parameters()} | settings
     )
     return _scaled(LlamaForCausalLM, config, dtype, seed)
+
+
+def tiny_qwen3(
+    *,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    layers: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    **settings: Any,
+) -> Qwen3ForCausalLM:
+    """A Qwen3 (normalised queries and keys) with hidden size 64 and tied heads."""
+    config = Qwen3Config(
+        **_common(heads, kv_heads, head_dim, layers) | {"rope_parameters": rope_parameters()} | settings
+    )
+    return _scaled(Qwen3ForCausalLM, config, dtype, seed)
+
+
+def tiny_gemma3(
+    *,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    layers: int = 4,
+    window: int = 5,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    **settings: Any,
+) -> Gemma3ForCausalLM:
+    """A Gemma-3 with hidden size 64, tied heads and layers sliding, full, sliding, full, ... of different bases.
+
+    Its scores are scaled by `query_pre_attn_scalar`, which is not the head dimension here.
+    """
+    gemma = {
+        "layer_types": [("sliding_attention", "full_attention")[i % 2] for i in range(layers)],
+        "sliding_window": window,
+        "query_pre_attn_scalar": 24,
+        "rope_parameters": {
+            "sliding_attention": rope_parameters(rope_theta=30.0),
+            "full_attention": rope_parameters(rope_type="linear", factor=2.0),
+        },
+    }
+    config = Gemma3TextConfig(**_common(heads, kv_heads, head_dim, layers) | gemma | settings)
+    return _scaled(Gemma3ForCausalLM, config, dtype, seed)
 
 
 def tiny_qwen35(
@@ -62,6 +111,9 @@ def tiny_qwen35(
     }
     config = Qwen3_5TextConfig(**_common(heads, kv_heads, head_dim, layers) | recurrent | settings)
     return _scaled(Qwen3_5ForCausalLM, config, dtype, seed)
+
+
+EVERY_FAMILY = (tiny_llama, tiny_qwen3, tiny_qwen35, tiny_gemma3)
 
 
 def checkpointed(model: PreTrainedModel) -> PreTrainedModel:

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from octopus.attention.backends import default_backend
 from octopus.attention.plan import Plan
-from octopus.attention.rope import Rope
 from octopus.attention.step_plan import StepPlan, lower_step
 from octopus.core.errors import UnsupportedModel
 from octopus.core.reservation import StateMove
@@ -25,6 +24,7 @@ from octopus.models.context import Context
 from octopus.models.families import family_of, kv_shape, storage_ranks
 from octopus.models.packed import PackedContext
 from octopus.models.paged import PagedContext
+from octopus.models.rotary import rotaries_of
 
 
 class Backbone:
@@ -39,7 +39,7 @@ class Backbone:
     Attributes:
         model: The model.
         kv_shape: What a store for it must hold.
-        rope: Rotary embedding of its attention layers.
+        rotaries: Rotary embedding of each layer; of no meaning for a recurrent one.
 
     Raises:
         UnsupportedModel: its family, its rotary embedding or a setting of it is not one that we run exactly.
@@ -54,7 +54,7 @@ class Backbone:
             )
         self.model = model
         self.kv_shape = kv_shape(model.config)
-        self.rope: Rope | None = _rope(model)
+        self.rotaries = rotaries_of(model)
         self._ranks = storage_ranks(model.config)
         bind(model)
 
@@ -80,7 +80,7 @@ class Backbone:
         """
         context = PackedContext(
             plan=plan,
-            rope=self.rope,
+            rotaries=self.rotaries,
             backend=backend or default_backend(self.device, self.dtype, self.kv_shape.head_dim),
             kernel_size=self.kv_shape.conv_columns + 1,
             device=self.device,
@@ -90,7 +90,7 @@ class Backbone:
     @torch.inference_mode()
     def paged(self, step: StepPlan, storage: KVStorage) -> Tensor:
         """Hidden states [T, C] of a batch, after the final norm; its keys, values and states go to `storage`."""
-        context = PagedContext(step=step, storage=storage, rope=self.rope, ranks=self._ranks)
+        context = PagedContext(step=step, storage=storage, rotaries=self.rotaries, ranks=self._ranks)
         return self._hidden(step.tokens_T, step.positions_T, context)
 
     def advance(
@@ -116,8 +116,3 @@ class Backbone:
         )
         return output.last_hidden_state[0]
 
-
-def _rope(model: PreTrainedModel) -> Rope:
-    """The library's frequencies, by its own formula in float32: a buffer would have been rounded by `model.to`."""
-    frequencies_R, _ = model.model.rotary_emb.compute_default_rope_parameters(model.config)
-    return Rope(inverse_frequencies_R=frequencies_R.to(model.device, torch.float64))

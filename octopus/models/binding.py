@@ -47,11 +47,14 @@ def attention(
     attention_mask: None,
     *,
     scaling: float,
+    sliding_window: int | None = None,
     octopus: Context | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """The library's attention function: everything is left to the context."""
-    out_HTD = _required(octopus).attend(module.layer_idx, q_BHTD[0], k_BGTD[0], v_BGTD[0], scaling)
+    """The library's attention function: everything is left to the context. The window is the layer's own."""
+    out_HTD = _required(octopus).attend(
+        module.layer_idx, q_BHTD[0], k_BGTD[0], v_BGTD[0], scale=scaling, window=sliding_window
+    )
     return out_HTD.transpose(0, 1)[None], None
 
 
@@ -61,9 +64,12 @@ def _required(context: Context | None) -> Context:
     return context
 
 
-def _no_rotation(module: Any, x_BTC: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine 1 and sine 0, broadcast over the rows."""
-    shape = (1, 1, 2 * module.inv_freq.shape[0])
+def _no_rotation(
+    module: Any, x_BTC: Tensor, position_ids: Tensor, layer_type: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cosine 1 and sine 0, broadcast over the rows. Where layers differ the library asks once for each kind."""
+    frequencies_R = getattr(module, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
+    shape = (1, 1, 2 * frequencies_R.shape[0])
     return x_BTC.new_ones(shape), x_BTC.new_zeros(shape)
 
 
@@ -111,8 +117,12 @@ def _gated_delta_net(
 
 
 _FORWARDS: Mapping[str, Callable[..., object]] = {
+    "Gemma3RMSNorm": _zero_centred_rms_norm,
+    "Gemma3RotaryEmbedding": _no_rotation,
     "LlamaRMSNorm": _rms_norm,
     "LlamaRotaryEmbedding": _no_rotation,
+    "Qwen3RMSNorm": _rms_norm,
+    "Qwen3RotaryEmbedding": _no_rotation,
     "Qwen3_5RMSNorm": _zero_centred_rms_norm,
     "Qwen3_5RMSNormGated": _gated_rms_norm,
     "Qwen3_5TextRotaryEmbedding": _no_rotation,

@@ -60,8 +60,13 @@ class Context(Protocol):
     `layer` counts all of the model's layers from 0.
     """
 
-    def attend(self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
-        """Attention of every row; q and k arrive unrotated. Returns [H, T, D] in q's dtype."""
+    def attend(
+        self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        """Attention of every row; q and k arrive unrotated. Returns [H, T, D] in q's dtype.
+
+        With a window a row sees only what stands less than `window` positions before it, itself included.
+        """
         ...
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:

@@ -5,6 +5,7 @@ Letters: T rows, H query heads, G key/value heads, D head dimension, W kernel si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,10 +14,10 @@ from torch import Tensor
 
 from octopus.attention.backends import attend
 from octopus.attention.plan import Plan
-from octopus.attention.rope import Rope
 from octopus.attention.runs import ancestor_rows
 from octopus.models.context import DeltaLayer
 from octopus.models.recurrent import ScanBatch, scan_tree, tree_batches
+from octopus.models.rotary import Rotary
 from octopus.models.short_conv import short_convolution
 
 
@@ -26,22 +27,32 @@ class PackedContext:
 
     Attributes:
         plan: The pack.
-        rope: Rotary embedding of all attention layers.
+        rotaries: Rotary embedding of each layer.
         backend: Name of the attention backend.
         kernel_size: Of the short convolutions.
         device: Where the rows are.
     """
 
     plan: Plan
-    rope: Rope | None
+    rotaries: Sequence[Rotary]
     backend: str
     kernel_size: int
     device: torch.device
 
-    def attend(self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
         """See `Context.attend`."""
+        rotary = self.rotaries[layer]
         out_HTD, _ = attend(
-            q_HTD, k_GTD, v_GTD, plan=self.plan, rope=self.rope, scale=scale, backend=self.backend
+            rotary.weighted(q_HTD),
+            k_GTD,
+            v_GTD,
+            plan=self.plan,
+            rope=rotary.rope,
+            scale=scale,
+            window=window,
+            backend=self.backend,
         )
         return out_HTD
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from octopus.attention.paged import StepIndex, attend_paged, write_paged
-from octopus.attention.rope import Rope
 from octopus.attention.step_plan import StepPlan
 from octopus.core.storage import KVStorage
 from octopus.models.context import DeltaLayer
 from octopus.models.recurrent import in_row_order, scan_batch
+from octopus.models.rotary import Rotary
 from octopus.models.short_conv import gather_columns, short_convolution
 from octopus.models.state_index import StateIndex
 
@@ -33,21 +33,26 @@ class PagedContext:
     Attributes:
         step: The batch.
         storage: Where its threads' keys, values and states live.
-        rope: Rotary embedding of all attention layers.
+        rotaries: Rotary embedding of each layer.
         ranks: For each layer of the model its place in the store, among layers of its kind.
     """
 
     step: StepPlan
     storage: KVStorage
-    rope: Rope | None
+    rotaries: Sequence[Rotary]
     ranks: Sequence[int]
 
-    def attend(self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
         """See `Context.attend`."""
-        rank, index = self.ranks[layer], self._index
+        rank, index = self.ranks[layer], self._index(window)
         keys_SGD, values_SGD = self.storage.keys[rank], self.storage.values[rank]
-        write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, index=index, rope=self.rope)
-        return attend_paged(q_HTD, keys_SGD, values_SGD, index=index, rope=self.rope, scale=scale)
+        rotary = self.rotaries[layer]
+        write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, index=index, rope=rotary.rope)
+        return attend_paged(
+            rotary.weighted(q_HTD), keys_SGD, values_SGD, index=index, rope=rotary.rope, scale=scale
+        )
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
         """See `Context.recur`."""
@@ -80,9 +85,15 @@ class PagedContext:
         recurrent_ZHKV.index_copy_(0, states.written_N, final_RHKV)
         return in_row_order(outs, states.batches)
 
+    def _index(self, window: int | None) -> StepIndex:
+        """What rows see through a window, made at the first layer that has it."""
+        if window not in self._indices:
+            self._indices[window] = StepIndex.of(self.step, self.storage.keys.device, window=window)
+        return self._indices[window]
+
     @cached_property
-    def _index(self) -> StepIndex:
-        return StepIndex.of(self.step, self.storage.keys.device)
+    def _indices(self) -> dict[int | None, StepIndex]:
+        return {}
 
     @cached_property
     def _states(self) -> StateIndex:

@@ -3,7 +3,8 @@
 Everything here is written a second time, on purpose another way: each reading token rotates the *keys* it sees to
 their effective positions (the packed pass rotates queries), recurrent layers take one *step* per token from the state
 its path predecessor left (the packed pass scans chunks), and nothing knows of segments, slices or rows. It runs in
-the dtype of the weights and reads them from an unmodified Llama or Qwen3.5 causal model of the Hugging Face library.
+the dtype of the weights and reads them from an unmodified Llama, Qwen3, Qwen3.5 or Gemma-3 causal model of the Hugging
+Face library.
 
 Letters: N visible tokens, H query heads, G key/value heads, R query heads per key/value head, L = N + R, D head dim,
 K key heads, M value heads per key head, Dk/Dv their dims, C channels, P positions.
@@ -11,24 +12,31 @@ K key heads, M value heads per key head, Dk/Dv their dims, C channels, P positio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import embedding, gelu, silu, softplus
 
 from octopus.verify.oracle import OracleToken
 
-FAMILIES = ("llama", "qwen3_5_text")
+GEMMA, QWEN35 = "gemma3_text", "qwen3_5_text"
+FAMILIES = ("llama", "qwen3", QWEN35, GEMMA)
+FIXED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu_pytorch_tanh": partial(gelu, approximate="tanh"),
+}
 
 
 def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Tensor]:
     """Run the tokens one after another, each over what it sees.
 
     Args:
-        model: a Llama or Qwen3.5 causal language model; only its weights, its configuration and its table of
+        model: a causal language model of a listed family; only its weights, its configuration and its tables of
             inverse rotary frequencies are used.
         tokens: in time order; `predecessor` and `visible` refer to earlier entries by index.
 
@@ -36,20 +44,27 @@ def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Te
         The hidden states after the final norm [tokens, hidden] and the logits [tokens, vocabulary].
 
     Raises:
-        ValueError: the model is of another family, or its rotary embedding is not of the default type.
+        ValueError: the model is of another family, or the frequencies of its rotary embedding are not fixed.
     """
     net: Any = model
     if net.config.model_type not in FAMILIES:
         raise ValueError(f"{net.config.model_type} is not one of {', '.join(FAMILIES)}")
-    rotary = _Rotary(net, max((p for token in tokens for _, p in token.visible), default=0) + 1)
+    positions = max((p for token in tokens for _, p in token.visible), default=0) + 1
+    kinds = getattr(net.config, "layer_types", None) or ["full_attention"] * len(net.model.layers)
+    rotaries = {kind: _Rotary(net, kind, positions) for kind in kinds}
     layers = [_Layer(layer, net.config) for layer in net.model.layers]
     final_norm = _Norm(net.model.norm, net.config)
-    embedded = net.model.embed_tokens.weight[[token.value for token in tokens]]
+    table = net.model.embed_tokens
+    values = torch.tensor([token.value for token in tokens], dtype=torch.long, device=table.weight.device)
+    # Where a family names a padding token, the library gives that token's row no gradient.
+    embedded = embedding(values, table.weight, padding_idx=table.padding_idx)
+    if net.config.model_type == GEMMA:
+        embedded = embedded * table.embed_scale.to(embedded.dtype)
     hidden = []
     for token, x in zip(tokens, embedded, strict=True):
-        seen = rotary.seen_by(token)
-        for layer in layers:
-            x = layer.step(x, seen)
+        seen = {kind: rotary.seen_by(token) for kind, rotary in rotaries.items()}
+        for kind, layer in zip(kinds, layers, strict=True):
+            x = layer.step(x, seen[kind])
         hidden.append(final_norm(x))
     hidden_TC = torch.stack(hidden)
     return hidden_TC, hidden_TC @ net.lm_head.weight.T
@@ -69,10 +84,10 @@ class _Projection:
 
 
 class _Norm:
-    """RMSNorm; Qwen3.5 keeps its weights as differences from 1."""
+    """RMSNorm; Qwen3.5 and Gemma keep its weights as differences from 1."""
 
     def __init__(self, module: Any, config: Any) -> None:
-        self.weight: Tensor = 1 + module.weight if config.model_type == "qwen3_5_text" else module.weight
+        self.weight: Tensor = 1 + module.weight if config.model_type in (QWEN35, GEMMA) else module.weight
         self.epsilon = config.rms_norm_eps
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -95,28 +110,33 @@ class _Seen:
 
 
 class _Rotary:
-    """Tables for every position; dims that are not rotary have cosine 1 and sine 0."""
+    """Tables of one kind of layer for every position; dims that are not rotary have cosine 1 and sine 0."""
 
-    def __init__(self, net: Any, positions: int) -> None:
-        if (rope_type := net.config.rope_parameters["rope_type"]) != "default":
+    def __init__(self, net: Any, kind: str, positions: int) -> None:
+        weight, config, module = net.lm_head.weight, net.config, net.model.rotary_emb
+        parameters = config.rope_parameters.get(kind, config.rope_parameters)
+        if (rope_type := parameters["rope_type"]) not in FIXED_ROPE_TYPES:
             raise ValueError(f"rope type {rope_type} is not supported")
-        weight, config = net.lm_head.weight, net.config
+        prefix = f"{kind}_" if kind in config.rope_parameters else ""
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        frequencies = net.model.rotary_emb.inv_freq.double()
+        frequencies = getattr(module, f"{prefix}inv_freq").double()
+        factor = getattr(module, f"{prefix}attention_scaling")
         half = len(frequencies)
         angles = torch.arange(positions, dtype=torch.float64, device=weight.device)[:, None] * frequencies
-        rest = angles.new_zeros(positions, dim - 2 * half)
-        self.cos_PD = torch.cat([angles, angles, rest], dim=1).cos().to(weight.dtype)
-        self.sin_PD = torch.cat([-angles, angles, rest], dim=1).sin().to(weight.dtype)
+        cos, sin, rest = angles.cos() * factor, angles.sin() * factor, angles.new_zeros(positions, dim - 2 * half)
+        self.cos_PD = torch.cat([cos, cos, rest + 1], dim=1).to(weight.dtype)
+        self.sin_PD = torch.cat([-sin, sin, rest], dim=1).to(weight.dtype)
         partners = [*range(half, 2 * half), *range(half), *range(2 * half, dim)]
         self.partner_D = torch.tensor(partners, device=weight.device)
         self.group = config.num_attention_heads // config.num_key_value_heads
+        self.window = config.sliding_window if kind == "sliding_attention" else positions
 
     def seen_by(self, token: OracleToken) -> _Seen:
-        positions = [p for _, p in token.visible] + [token.position] * self.group
+        near = [(i, p) for i, p in token.visible if p > token.position - self.window]
+        positions = [p for _, p in near] + [token.position] * self.group
         return _Seen(
             predecessor=token.predecessor,
-            ids=[i for i, _ in token.visible],
+            ids=[i for i, _ in near],
             cos_LD=self.cos_PD[positions],
             sin_LD=self.sin_PD[positions],
             partner_D=self.partner_D,
@@ -133,14 +153,24 @@ class _Layer:
         else:
             self.mixer = _DeltaNet(module.linear_attn, config)
         self.before_mixer = _Norm(module.input_layernorm, config)
+        self.after_mixer = self.after_mlp = _unchanged
         self.before_mlp = _Norm(module.post_attention_layernorm, config)
+        if config.model_type == GEMMA:
+            self.after_mixer = self.before_mlp
+            self.before_mlp = _Norm(module.pre_feedforward_layernorm, config)
+            self.after_mlp = _Norm(module.post_feedforward_layernorm, config)
         self.gate_up = _Projection(module.mlp.gate_proj, module.mlp.up_proj)
         self.down = _Projection(module.mlp.down_proj)
+        self.activation = ACTIVATIONS[config.hidden_activation if config.model_type == GEMMA else config.hidden_act]
 
     def step(self, x: Tensor, token: _Seen) -> Tensor:
-        x = x + self.mixer.step(self.before_mixer(x), token)
+        x = x + self.after_mixer(self.mixer.step(self.before_mixer(x), token))
         gate, up = self.gate_up(self.before_mlp(x))
-        return x + self.down(silu(gate) * up)[0]
+        return x + self.after_mlp(self.down(self.activation(gate) * up)[0])
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 class _Attention:
@@ -150,9 +180,11 @@ class _Attention:
         self.heads = config.num_key_value_heads
         self.query_key_value = _Projection(module.q_proj, module.k_proj, module.v_proj)
         self.out = _Projection(module.o_proj)
-        self.gated = config.model_type == "qwen3_5_text"
-        if self.gated:
+        self.gated = config.model_type == QWEN35
+        self.query_norm = self.key_norm = _unchanged
+        if hasattr(module, "q_norm"):
             self.query_norm, self.key_norm = _Norm(module.q_norm, config), _Norm(module.k_norm, config)
+        self.scaled_by = getattr(config, "query_pre_attn_scalar", None)
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
@@ -162,16 +194,17 @@ class _Attention:
         dim = key_G1D.shape[-1]
         if self.gated:
             query_GRD, gate_GRD = query.view(self.heads, -1, 2 * dim).chunk(2, dim=-1)
-            query_GRD, key_G1D = self.query_norm(query_GRD), self.key_norm(key_G1D)
         else:
             query_GRD = query.view(self.heads, -1, dim)
-        self.keys.append(key_G1D)
+        query_GRD = self.query_norm(query_GRD)
+        self.keys.append(self.key_norm(key_G1D))
         self.values.append(value.view(self.heads, 1, -1))
 
         rotated_GLD = token.rotate(torch.cat([*(self.keys[i] for i in token.ids), query_GRD], dim=1))
         key_GND, query_GRD = rotated_GLD.split([len(token.ids), query_GRD.shape[1]], dim=1)
         value_GND = torch.cat([self.values[i] for i in token.ids], dim=1)
-        out_GRD = (query_GRD @ key_GND.mT * dim**-0.5).softmax(dim=-1) @ value_GND
+        scores_GRN = query_GRD @ key_GND.mT * (self.scaled_by or dim) ** -0.5
+        out_GRD = scores_GRN.softmax(dim=-1) @ value_GND
         return self.out((out_GRD * gate_GRD.sigmoid() if self.gated else out_GRD).flatten())[0]
 
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from comparison import leaf_paths, pair
 from random_graphs import FORK_ONLY, lowered, random_episode
-from tiny_models import tiny_llama, tiny_qwen35
+from tiny_models import EVERY_FAMILY
 
 from octopus.verify.executor import execute
 
 TOLERANCE = 1e-5  # float32; of the largest logit, which is about 10: both sides are equally far from float64
 
 
-@pytest.mark.parametrize("make", [tiny_llama, tiny_qwen35])
+@pytest.mark.parametrize("make", EVERY_FAMILY)
 @torch.no_grad()
 def test_packed_and_executor_equal_the_library(make) -> None:
     both = pair(make(dtype=torch.float32))

@@ -151,7 +151,7 @@ def state_of(engine: Engine, thread: Thread) -> tuple[Tensor, Tensor]:
 def test_6_without_a_prefix_position_only_turns_keys(make) -> None:
     backbone = Backbone(make())
     at_0, at_1000 = (stored_chain(backbone, first_position) for first_position in (0, 1000))
-    turned = backbone.rope.rotate(at_0.keys.transpose(1, 2), torch.full((8,), 1000)).transpose(1, 2)
+    turned = backbone.rotaries[0].rope.rotate(at_0.keys.transpose(1, 2), torch.full((8,), 1000)).transpose(1, 2)
     torch.testing.assert_close(at_1000.keys, turned, rtol=0, atol=1e-10)
     for name in ("values", "conv", "recurrent"):
         torch.testing.assert_close(getattr(at_1000, name), getattr(at_0, name), rtol=0, atol=1e-10)

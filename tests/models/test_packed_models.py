@@ -9,8 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from exact_library import ExactLibrary
 from hand_made import TREE, Branch, chain_of, path_of, plan_of
-from tiny_models import VOCABULARY, checkpointed, tiny_llama, tiny_qwen35
+from tiny_models import (
+    EVERY_FAMILY,
+    VOCABULARY,
+    checkpointed,
+    tiny_gemma3,
+    tiny_llama,
+    tiny_qwen3,
+    tiny_qwen35,
+)
 
 from octopus.attention import dense, plan
 from octopus.attention.runs import Runs, scan_runs
@@ -19,7 +28,7 @@ from octopus.models.backbone import Backbone
 
 # One level of runs around the chunk size, all from one state.
 RAGGED = (Branch(length=3), *(Branch(length=n, parent=0, fork=3) for n in (130, 65, 64, 63, 2, 1)))
-FAMILIES = pytest.mark.parametrize("build", [tiny_llama, tiny_qwen35])
+FAMILIES = pytest.mark.parametrize("build", EVERY_FAMILY)
 
 
 def tokens_of_length(length: int) -> np.ndarray:
@@ -30,11 +39,17 @@ def tokens_of_length(length: int) -> np.ndarray:
     "build",
     [
         tiny_llama,
+        tiny_qwen3,
         tiny_qwen35,
+        tiny_gemma3,
         lambda **settings: tiny_llama(attention_bias=True, mlp_bias=True, hidden_act="gelu", **settings),
         lambda **settings: tiny_qwen35(heads=7, kv_heads=1, head_dim=16, attention_bias=True, **settings),
+        lambda **settings: tiny_qwen3(
+            use_sliding_window=True, sliding_window=7, layers=3, max_window_layers=1, **settings
+        ),
+        lambda **settings: tiny_gemma3(kv_heads=1, window=130, hidden_activation="silu", **settings),
     ],
-    ids=["llama", "qwen35", "llama-biases", "qwen35-grouped"],
+    ids=["llama", "qwen3", "qwen35", "gemma3", "llama-biases", "qwen35-grouped", "qwen3-windows", "gemma3-wide"],
 )
 def test_chain_equals_the_unmodified_library_model(build: Callable) -> None:
     model = build(dtype=torch.float32)
@@ -47,6 +62,39 @@ def test_chain_equals_the_unmodified_library_model(build: Callable) -> None:
     assert 1 < theirs.std() < 3
     # Relative to the largest logit: the library itself is 1e-5 away from a float64 run here.
     assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("window", [1, 2, 59, 60, 61])
+@torch.no_grad()
+def test_a_window_is_the_librarys(window: int) -> None:
+    """Catches: a window that is off by one at either end. The row has 60 tokens."""
+    model, tokens = tiny_gemma3(window=window), tokens_of_length(60)
+    with ExactLibrary():
+        theirs = copy.deepcopy(model)(torch.from_numpy(tokens)[None], use_cache=False).logits[0]
+    backbone = Backbone(model)
+    assert (backbone.logits(backbone.packed(chain_of(tokens))) - theirs).abs().max() < 1e-10
+
+
+@FAMILIES
+@torch.no_grad()
+def test_rows_of_a_batch_equal_the_library_in_float64(build: Callable) -> None:
+    """Catches: anything beyond rounding, alone and among rows of one pack that must not see each other.
+
+    Three rows without a common token are three roots of one pack. Their positions start anew, which isolation by a mask
+    alone would not do, and which must not be taken for packed sequences by the library's own detection.
+    """
+    model = build()
+    rows = [tokens_of_length(length) for length in (1, 17, 40)]
+    with ExactLibrary():
+        theirs = [model(torch.from_numpy(row)[None], use_cache=False).logits[0] for row in rows]
+    backbone, pack = Backbone(model), plan_of(tuple(Branch(length=len(row)) for row in rows))
+    pack.tokens_T[:] = np.concatenate(rows)
+    assert pack.positions_T.tolist() == [0, *range(17), *range(40)]
+    batch = backbone.logits(backbone.packed(pack))
+    assert (batch - torch.cat(theirs)).abs().max() < 1e-10
+    for row, expected in zip(rows, theirs, strict=True):
+        alone = backbone.logits(backbone.packed(chain_of(row)))
+        assert (alone - expected).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3])
@@ -158,4 +206,3 @@ def test_bfloat16_stays_close(build: Callable) -> None:
         a, b = (backbone.packed(plan_of(TREE)) for backbone in (exact, rounded))
     assert b.dtype == torch.bfloat16
     assert (a - b).abs().mean() < 0.1
-    assert torch.equal(exact.rope.inverse_frequencies_R, rounded.rope.inverse_frequencies_R)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hand_made import TREE, WITH_MOUNT, Replay, plan_of
-from tiny_models import tiny_llama, tiny_qwen35
+from tiny_models import EVERY_FAMILY, tiny_gemma3, tiny_qwen35
 
+from octopus.attention.exports import dense_view
 from octopus.attention.step_plan import StepPlan
 from octopus.models.backbone import Backbone
 
-FAMILIES = pytest.mark.parametrize("build", [tiny_llama, tiny_qwen35])
+FAMILIES = pytest.mark.parametrize("build", EVERY_FAMILY)
 
 
 def replayed(build: Callable) -> Replay:
@@ -62,6 +64,30 @@ def test_unseen_slots_change_nothing(build: Callable, spoiled: str) -> None:
     replay.storage.conv[:, other_states] = torch.nan
     replay.storage.recurrent[:, other_states] = torch.nan
     assert torch.equal(replay.backbone.paged(step, replay.storage), expected)
+
+
+def test_slots_beyond_the_window_change_nothing() -> None:
+    """Catches: a sliding layer that reads what its window hides, be it written, near in the store, or mounted."""
+    replay = replayed(partial(tiny_gemma3, layer_types=["sliding_attention"] * 4, window=5))
+    step = replay.lower((22, 23))
+    expected = replay.backbone.paged(step, copy.deepcopy(replay.storage))
+    visible_TT, effective_TT = dense_view(replay.plan)
+    last = int(replay.plan.positions_T[22])
+    hidden = np.flatnonzero(visible_TT[22] & (effective_TT[22] <= last - 5))
+    assert set(hidden) & set(range(11, 16)), "some of what is mounted stands beyond the window"
+    replay.storage.keys[:, replay.slots_T[hidden]] = torch.nan
+    replay.storage.values[:, replay.slots_T[hidden]] = torch.nan
+    assert torch.equal(replay.backbone.paged(step, replay.storage), expected)
+    last_seen = replay.slots_T[np.flatnonzero(visible_TT[22] & (effective_TT[22] == last - 4))]
+    replay.storage.values[:, last_seen] += 1
+    assert not torch.equal(replay.backbone.paged(step, replay.storage), expected)
+
+
+def test_sliding_layers_keep_as_much_as_full_ones() -> None:
+    """Catches: KV of sliding layers missing from a store, whose tokens a later reader may see near."""
+    replay = replayed(tiny_gemma3)
+    assert replay.backbone.kv_shape.attention_layers == 4
+    assert replay.storage.keys[:, replay.slots_T].isfinite().all()
 
 
 @FAMILIES

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from hand_made import TREE, WITH_MOUNT, Replay, plan_of
-from tiny_models import checkpointed, tiny_llama, tiny_qwen35
+from tiny_models import EVERY_FAMILY, checkpointed
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from octopus.models.backbone import Backbone
 
-FAMILIES = pytest.mark.parametrize("build", [tiny_llama, tiny_qwen35])
+FAMILIES = pytest.mark.parametrize("build", EVERY_FAMILY)
 NARROW = {torch.float32, torch.float16, torch.bfloat16}
 
 

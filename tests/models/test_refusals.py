@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import rope_parameters, tiny_llama, tiny_qwen35
+from tiny_models import rope_parameters, tiny_gemma3, tiny_llama, tiny_qwen3, tiny_qwen35
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaModel, PreTrainedTokenizerFast, Qwen3Config
+from transformers import (
+    BloomConfig,
+    Gemma3Config,
+    GPT2Config,
+    Llama4TextConfig,
+    LlamaModel,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    SmolLM3Config,
+)
 
 from octopus.core.errors import UnsupportedModel
 from octopus.models.backbone import Backbone
@@ -18,41 +29,71 @@ from octopus.models.loading import load_model
 
 def test_a_family_that_is_not_listed() -> None:
     with pytest.raises(
-        UnsupportedModel, match=r"'qwen3' is not supported.*Llama \(llama\).*Qwen3.5 \(qwen3_5, "
+        UnsupportedModel,
+        match=r"'qwen2' is not supported; supported families: Llama \(llama\); Qwen3 \(qwen3\).*Gemma-3 \(gemma3_text",
     ):
-        family_of(Qwen3Config())
+        family_of(Qwen2Config())
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (BloomConfig(), "ALiBi"),
+        (GPT2Config(), "learned and added to the tokens"),
+        (Llama4TextConfig(), "cut into chunks by position"),
+        (SmolLM3Config(), "NoPE"),
+        (Gemma3Config(), "load its text model as Gemma3ForCausalLM"),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_families_that_cannot_be_run_say_why(config: PreTrainedConfig, why: str) -> None:
+    with pytest.raises(UnsupportedModel, match=f"'{config.model_type}' is not supported .*{why}.*; supported families"):
+        family_of(config)
 
 
 ROPES = {
-    "dynamic": {"factor": 2.0},
-    "linear": {"factor": 2.0},
-    "yarn": {"factor": 2.0, "original_max_position_embeddings": 32},
-    "llama3": {
-        "factor": 2.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 32,
-    },
-    "longrope": {
-        "short_factor": [1.0] * 16,
-        "long_factor": [2.0] * 16,
-        "original_max_position_embeddings": 32,
-    },
+    "dynamic": ({"factor": 2.0}, "depend on the longest position of a call.*load it with that"),
+    "longrope": (
+        {"short_factor": [1.0] * 16, "long_factor": [2.0] * 16, "original_max_position_embeddings": 32},
+        "switches frequencies with the length of a call.*extended by yarn",
+    ),
+    "proportional": ({"partial_rotary_factor": 0.5}, "not implemented"),
 }
 
 
 @pytest.mark.parametrize("kind", ROPES)
-def test_rope_types(kind: str) -> None:
-    model = tiny_llama(rope_parameters=rope_parameters(rope_type=kind, **ROPES[kind]))
-    with pytest.raises(
-        UnsupportedModel, match=f"rope type '{kind}' is not supported: .*; supported: default"
-    ):
+@pytest.mark.parametrize("build", [tiny_llama, tiny_qwen3])
+def test_rope_types(build: Callable, kind: str) -> None:
+    settings, why = ROPES[kind]
+    model = build(rope_parameters=rope_parameters(rope_type=kind, **settings))
+    message = f"rope type '{kind}' is not supported: .*{why}; supported: default, linear, llama3, yarn"
+    with pytest.raises(UnsupportedModel, match=message):
         Backbone(model)
 
 
-def test_dynamic_says_why() -> None:
-    with pytest.raises(UnsupportedModel, match="depend on the longest position of a call"):
-        Backbone(tiny_llama(rope_parameters=rope_parameters(rope_type="dynamic", factor=2.0)))
+def test_a_rope_type_of_one_kind_of_layer() -> None:
+    """Catches: only the first of several sets of rotary parameters looked at."""
+    sets = {
+        "full_attention": rope_parameters(rope_type="dynamic", factor=2.0),
+        "sliding_attention": rope_parameters(),
+    }
+    with pytest.raises(UnsupportedModel, match="rope type 'dynamic'"):
+        Backbone(tiny_gemma3(rope_parameters=sets))
+
+
+def test_rope_parameters_without_a_type() -> None:
+    config = tiny_llama().config
+    config.rope_parameters = {"full_attention": rope_parameters()}
+    with pytest.raises(UnsupportedModel, match="must name a rope_type"):
+        family_of(config)
+
+
+@pytest.mark.parametrize("kind", ["default", "linear"])
+def test_partly_rotated_heads_where_the_library_ignores_or_breaks_them(kind: str) -> None:
+    config = tiny_qwen3().config
+    config.rope_parameters = rope_parameters(rope_type=kind, factor=2.0, partial_rotary_factor=0.5)
+    with pytest.raises(UnsupportedModel, match=r"partial_rotary_factor=0\.5 .* qwen3 rotates whole heads; expected 1"):
+        family_of(config)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +108,28 @@ def test_dynamic_says_why() -> None:
 def test_settings_that_would_be_ignored(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         Backbone(tiny_llama(**setting))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"final_logit_softcapping": 30.0}, r"final_logit_softcapping=30\.0 .* not capped"),
+        ({"attn_logit_softcapping": 50.0}, r"attn_logit_softcapping=50\.0 .* not capped"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention=True .* never sees later"),
+        ({"sliding_window": None}, "sliding_window=None with sliding layers; expected 1 position"),
+        ({"sliding_window": 0}, "sliding_window=0 with sliding layers; expected 1 position"),
+    ],
+)
+def test_settings_of_gemma(setting: dict[str, object], message: str) -> None:
+    config = tiny_gemma3().config
+    for name, value in setting.items():
+        setattr(config, name, value)
+    with pytest.raises(UnsupportedModel, match=message):
+        family_of(config)
+
+
+def test_a_window_that_no_layer_has_is_no_reason() -> None:
+    family_of(tiny_gemma3(layer_types=["full_attention"] * 4, sliding_window=None).config)
 
 
 def test_another_activation_in_recurrent_layers() -> None:
@@ -98,6 +161,6 @@ def test_load_model(tmp_path: Path) -> None:
 
 
 def test_load_model_refuses_before_it_reads_weights(tmp_path: Path) -> None:
-    Qwen3Config().save_pretrained(tmp_path)  # no weights there
-    with pytest.raises(UnsupportedModel, match="'qwen3' is not supported"):
+    Qwen2Config().save_pretrained(tmp_path)  # no weights there
+    with pytest.raises(UnsupportedModel, match="'qwen2' is not supported"):
         load_model(str(tmp_path), dtype=torch.float32, device="cpu")

@@ -12,11 +12,11 @@ from octopus.verify.executor import execute
 
 
 def test_another_family_is_refused() -> None:
-    with pytest.raises(ValueError, match="gpt2 is not one of llama, qwen3_5_text"):
+    with pytest.raises(ValueError, match="gpt2 is not one of llama, qwen3, qwen3_5_text, gemma3_text"):
         execute(SimpleNamespace(config=SimpleNamespace(model_type="gpt2")), [])
 
 
 def test_another_rotary_embedding_is_refused() -> None:
-    model = tiny_llama(rope_parameters=rope_parameters(rope_type="linear", factor=2.0))
-    with pytest.raises(ValueError, match="rope type linear is not supported"):
+    model = tiny_llama(rope_parameters=rope_parameters(rope_type="dynamic", factor=2.0))
+    with pytest.raises(ValueError, match="rope type dynamic is not supported"):
         execute(model, [])

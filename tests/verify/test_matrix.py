@@ -12,13 +12,13 @@ from octopus.attention import backends
 from octopus.models.families import FAMILIES
 from octopus.verify.selftest.bench import Bench
 from octopus.verify.selftest.cell import clean_reports
-from octopus.verify.selftest.fault import LLAMA, QWEN
+from octopus.verify.selftest.fault import GEMMA3, LLAMA, QWEN, QWEN3
 
 BACKENDS = ("reference", "sliced")
 # Their gate is in benchmarks/attention.py. A library's kernel multiplies what it hides by 0, so a NaN in a slot that
 # some row sees may reach others in its tile; finite poison may not, and is tried there.
 ON_GPU = ("triton", "cudnn", "sliced-cudnn", "sliced-fa2", "sliced-fa4")
-BENCHES = {"Llama": LLAMA, "Qwen3.5": QWEN}
+BENCHES = {"Llama": LLAMA, "Qwen3": QWEN3, "Qwen3.5": QWEN, "Gemma-3": GEMMA3}
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 
 

@@ -45,7 +45,7 @@ def isolation_stages(trial: Trial, *, not_finite: bool = False) -> Iterator[Stag
         not_finite: Whether NaN and infinity are tried too: for kernels that promise to select, not multiply.
     """
     yield Stage("kernel mask and heads", partial(_kernels, trial))
-    if trial.stack.rotary is not None:
+    if trial.stack.rotaries:
         yield Stage("kernel positions", partial(_positions, trial))
     yield Stage("segment swap", partial(_one, trial, "OCT501", segment_swap))
     yield Stage("causality", partial(_one, trial, "OCT505", causality))
@@ -106,8 +106,7 @@ def _kernels(trial: Trial) -> Report:
 
 
 def _positions(trial: Trial) -> Report:
-    inside = trial.stack.rotary is not None and trial.stack.rotary.inside
-    if inside:
+    if trial.stack.rotates_inside:
         return _asked(trial, "OCT204", lambda: kernel_positions(trial))
     return _judged(trial, "key caches", lambda: key_cache_subjects(trial))
 

@@ -26,7 +26,8 @@ from octopus.verify.subject import DenseMask, Subject
 def kernel_subjects(trial: Trial) -> list[tuple[Subject, Probed]]:
     """One subject an attention layer: the mask that its kernel applies, and how it maps heads.
 
-    Runs the row once and asks each layer's attention function, as the model calls it.
+    Runs the row once and asks each layer's attention function, as the model calls it. A layer that is called with a
+    sliding window is judged by it.
     """
     return [_kernel_subject(trial, layer, call) for layer, call in enumerate(kernel_calls(trial.stack))]
 
@@ -42,7 +43,10 @@ def _kernel_subject(trial: Trial, layer: int, call: KernelCall) -> tuple[Subject
         gradient_HG=value_gradients(call),
     )
     name = f"{trial.subject.name}, attention layer {layer}"
-    return replace(trial.subject, name=name, mask=mask, heads=heads), probed
+    declared = trial.subject.declared
+    if (window := call.settings.get("sliding_window")) is not None:
+        declared = replace(declared, window=window)
+    return replace(trial.subject, name=name, mask=mask, heads=heads, declared=declared), probed
 
 
 def counted_twice(subject: Subject, probed: Probed) -> list[Finding]:

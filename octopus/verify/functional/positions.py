@@ -26,14 +26,16 @@ from octopus.verify.subject import Positions, Subject
 
 def kernel_positions(trial: Trial) -> list[Finding]:
     """OCT204 and OCT206, in every attention layer of a stack whose attention function rotates."""
-    rotary = trial.stack.rotary
-    if rotary is None or not rotary.inside:
+    if not trial.stack.rotates_inside:
         return []
     expected_TT, findings = expected_distances(trial), []
-    for layer, call in enumerate(kernel_calls(trial.stack)):
+    for layer, (call, rotary) in enumerate(zip(kernel_calls(trial.stack), trial.stack.rotaries, strict=True)):
         scale = float(call.settings["scaling"])
         found_TT = probe_distances(
-            call, call.shape, inverse_frequencies_R=rotary.inverse_frequencies_R, scale=scale
+            call,
+            call.shape,
+            inverse_frequencies_R=rotary.inverse_frequencies_R,
+            scale=scale * rotary.attention_factor**2,
         )
         findings += _wrong_distances(trial, layer, found_TT, expected_TT)
         turned_TT = probe_unturned(
@@ -94,16 +96,15 @@ def key_cache_subjects(trial: Trial) -> list[Subject]:
     Takes the output of each layer's `k_proj` and what reaches the attention function; positions are those of the
     descent. Empty where the stack rotates inside, has no `k_proj`, or normalises keys in between.
     """
-    rotary = trial.stack.rotary
-    if rotary is None or rotary.inside:
+    if trial.stack.rotates_inside or not trial.stack.rotaries:
         return []
     before: list[Tensor] = []
     with ExitStack() as hooks:
         for module in _key_projections(trial.stack):
             hooks.callback(module.register_forward_hook(lambda _, args, out: before.append(out[0])).remove)
         calls = kernel_calls(trial.stack)
-    pairs = zip(before, calls, strict=True) if len(before) == len(calls) else ()
-    return [_cached(trial, layer, keys, call, rotary) for layer, (keys, call) in enumerate(pairs)]
+    found = zip(before, calls, trial.stack.rotaries, strict=True) if len(before) == len(calls) else ()
+    return [_cached(trial, layer, *of_layer) for layer, of_layer in enumerate(found)]
 
 
 def _key_projections(stack: Stack) -> list[nn.Module]:

@@ -19,17 +19,19 @@ from octopus.verify.audits.audit import Inconclusive
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StackRotary:
-    """How a stack rotates queries and keys (half-split layout).
+    """How an attention layer of a stack rotates queries and keys (half-split layout).
 
     Attributes:
         inverse_frequencies_R: Radians a position; twice their number of dimensions turn.
         theta: The base that they were made from.
         inside: Whether the attention function rotates; otherwise it is given rotated queries and keys.
+        attention_factor: What both sides are multiplied by where they turn (YaRN).
     """
 
     inverse_frequencies_R: np.ndarray
     theta: float
     inside: bool
+    attention_factor: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,14 +45,19 @@ class Stack:
         run: Token ids [T] to logits [T, V], through everything that is audited: mask making, positions, kernels. Must
             use `model`, and keep autograd where gradients are audited.
         tokens_T: The row's token ids.
-        rotary: How attention rotates; None where positions are not to be audited.
+        rotaries: How each attention layer rotates, in order; none where positions are not to be audited.
     """
 
     name: str
     model: nn.Module | None
     run: Callable[[Tensor], Tensor]
     tokens_T: Tensor
-    rotary: StackRotary | None = None
+    rotaries: tuple[StackRotary, ...] = ()
+
+    @property
+    def rotates_inside(self) -> bool:
+        """Whether the attention function itself rotates, as far as that is known."""
+        return any(rotary.inside for rotary in self.rotaries)
 
     @property
     def embedding(self) -> nn.Embedding | None:

@@ -18,17 +18,24 @@ from torch import Tensor, nn
 from octopus.attention.exports import dense_view
 from octopus.attention.plan import Plan
 from octopus.models.backbone import Backbone
+from octopus.models.families import FULL, RECURRENT, layer_kinds
 from octopus.verify.executor import execute
 from octopus.verify.functional.differences import RowLoss
 from octopus.verify.functional.kernel import wrapped_attention
 from octopus.verify.functional.stack import Stack, StackRotary
 from octopus.verify.functional.trial import Trial
 from octopus.verify.selftest.episodes import Episode, mounts, rows_by_path, tree
-from octopus.verify.selftest.fault import FOREIGN, LLAMA, QWEN, Fault
-from octopus.verify.selftest.models import tiny_llama, tiny_qwen35
+from octopus.verify.selftest.fault import FOREIGN, GEMMA3, LLAMA, QWEN, QWEN3, Fault
+from octopus.verify.selftest.models import tiny_gemma3, tiny_llama, tiny_qwen3, tiny_qwen35
 from octopus.verify.tolerance import Measured, Yardstick, measure, shake
 
-MODELS: dict[str, Callable[[torch.dtype], Any]] = {LLAMA: tiny_llama, QWEN: tiny_qwen35, FOREIGN: tiny_llama}
+MODELS: dict[str, Callable[[torch.dtype], Any]] = {
+    LLAMA: tiny_llama,
+    QWEN3: tiny_qwen3,
+    QWEN: tiny_qwen35,
+    GEMMA3: tiny_gemma3,
+    FOREIGN: tiny_llama,
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,16 +173,23 @@ def our_stack(name: str, backbone: Backbone, plan: Plan, *, backend: str) -> Sta
         told = replace(plan, tokens_T=tokens_T.numpy())
         return backbone.logits(backbone.packed(told, backend=backend))
 
-    rotary = None
-    if backbone.rope is not None:
-        frequencies_R = backbone.rope.inverse_frequencies_R.numpy()
-        rotary = StackRotary(inverse_frequencies_R=frequencies_R, theta=_theta(backbone.model), inside=True)
+    kinds = layer_kinds(backbone.model.config)
+    rotaries = [
+        StackRotary(
+            inverse_frequencies_R=rotary.rope.inverse_frequencies_R.numpy(),
+            theta=_theta(backbone.model, kind),
+            inside=True,
+            attention_factor=rotary.attention_factor,
+        )
+        for kind, rotary in zip(kinds, backbone.rotaries, strict=True)
+        if kind != RECURRENT
+    ]
     return Stack(
         name=name,
         model=backbone.model,
         run=run,
         tokens_T=torch.from_numpy(plan.tokens_T),
-        rotary=rotary,
+        rotaries=tuple(rotaries),
     )
 
 
@@ -189,18 +203,21 @@ def foreign_stack(name: str, model: Any, plan: Plan) -> Stack:
         logits_TV: Tensor = found.logits[0]
         return logits_TV
 
-    frequencies = model.model.rotary_emb.inv_freq.double().numpy()
+    rotary = StackRotary(
+        inverse_frequencies_R=model.model.rotary_emb.inv_freq.double().numpy(), theta=_theta(model), inside=False
+    )
     return Stack(
         name=name,
         model=model,
         run=run,
         tokens_T=torch.from_numpy(plan.tokens_T),
-        rotary=StackRotary(inverse_frequencies_R=frequencies, theta=_theta(model), inside=False),
+        rotaries=(rotary,) * len(model.model.layers),
     )
 
 
-def _theta(model: Any) -> float:
-    return float(model.config.rope_parameters["rope_theta"])
+def _theta(model: Any, kind: str = FULL) -> float:
+    parameters = model.config.rope_parameters
+    return float(parameters.get(kind, parameters)["rope_theta"])
 
 
 def _token_by_token(model: Any, episode: Episode) -> Tensor:

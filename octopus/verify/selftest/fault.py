@@ -14,7 +14,7 @@ from octopus.verify.functional.differences import RowLoss
 from octopus.verify.functional.kernel import LibraryAttention
 from octopus.verify.subject import Subject
 
-LLAMA, QWEN, FOREIGN = "llama", "qwen3.5", "hf-llama"
+LLAMA, QWEN3, QWEN, GEMMA3, FOREIGN = "llama", "qwen3", "qwen3.5", "gemma-3", "hf-llama"
 ALL = (LLAMA, QWEN, FOREIGN)
 OURS = (LLAMA, QWEN)
 

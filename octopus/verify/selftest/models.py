@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3_5ForCausalLM, Qwen3_5TextConfig
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 VOCABULARY, HIDDEN = 32, 48
 _COMMON: dict[str, Any] = {
@@ -31,6 +41,28 @@ def tiny_llama(dtype: torch.dtype, *, head_dim: int = 16) -> LlamaForCausalLM:
     """Two layers of attention, 4 query and 2 key/value heads, loaded with sdpa."""
     config = LlamaConfig(**_COMMON | {"head_dim": head_dim}, num_hidden_layers=2, rope_parameters=_ROPE)
     model: LlamaForCausalLM = _scaled(LlamaForCausalLM, config, dtype)
+    return model
+
+
+def tiny_qwen3(dtype: torch.dtype) -> Qwen3ForCausalLM:
+    """Two layers of attention with normalised queries and keys, rotated by YaRN with an attention factor of 1.14."""
+    yarn = _ROPE | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    config = Qwen3Config(**_COMMON, num_hidden_layers=2, rope_parameters=yarn)
+    model: Qwen3ForCausalLM = _scaled(Qwen3ForCausalLM, config, dtype)
+    return model
+
+
+def tiny_gemma3(dtype: torch.dtype) -> Gemma3ForCausalLM:
+    """Sliding and full attention with rotations of their own; the window is shorter than an episode's paths."""
+    config = Gemma3TextConfig(
+        **_COMMON,
+        num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"],
+        sliding_window=5,
+        query_pre_attn_scalar=12,
+        rope_parameters={"sliding_attention": _ROPE | {"rope_theta": 30.0}, "full_attention": _ROPE},
+    )
+    model: Gemma3ForCausalLM = _scaled(Gemma3ForCausalLM, config, dtype)
     return model
 
 
