@@ -8,71 +8,81 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from fuzz import attacks, mutants
 from fuzz.attacks import Found
 from fuzz.canary import CANARIES
 from fuzz.equivalents import LISTING, read_equivalents, stale
 from fuzz.profiles import EXPLORE, SMOKE
+from fuzz.record import Record
 from fuzz.scenarios import SCENARIOS
 from fuzz.traces import replay
 
 
-def smoke(seed: int) -> str:
+class Done(NamedTuple):
+    """What a run that found nothing did: counted calls of the store's primitives, 0 for none, and in words."""
+
+    operations: int
+    figures: str
+
+
+def smoke(seed: int) -> Done:
     """Seconds: always the same examples, a little of everything."""
     attacks.saved_cases()
     attacks.state_machine(SMOKE, seed=0)
-    attacks.random_episodes(0, count=150, operations=150)
+    operations = attacks.random_episodes(0, count=150, operations=150)
     attacks.failing_allocations(0, histories=6)
     attacks.interleavings(exhaustive=False, seed=0, count=25)
     attacks.cancelled_awaits()
-    attacks.crowds(0, rounds=4, members=6, operations=200)
-    return "a little of everything"
+    operations += attacks.crowds(0, rounds=4, members=6, operations=200)
+    return Done(operations, "a little of everything")
 
 
-def ci(seed: int) -> str:
+def ci(seed: int) -> Done:
     """Two or three minutes: fresh examples by the seed, and all interleavings."""
     attacks.state_machine(EXPLORE, seed=seed)
-    attacks.random_episodes(seed, count=500, operations=250)
+    operations = attacks.random_episodes(seed, count=500, operations=250)
     attacks.failing_allocations(seed, histories=24)
     attacks.interleavings(exhaustive=True, seed=seed)
-    attacks.crowds(seed, rounds=4, members=16, operations=1_000)
-    return "fresh examples of everything, and all interleavings"
+    operations += attacks.crowds(seed, rounds=4, members=16, operations=1_000)
+    return Done(operations, "fresh examples of everything, and all interleavings")
 
 
-def soak(seed: int) -> str:
+def soak(seed: int) -> Done:
     """Five minutes and more: 300,000 operations from each of four seeds."""
     seeds = [seed + number * 1_000_000 for number in range(4)]
     done = [attacks.random_episodes(each, count=1_000, operations=300) for each in seeds]
-    return f"{' + '.join(f'{count:,}' for count in done)} operations, seeds {', '.join(map(str, seeds))}"
+    counts = " + ".join(f"{count:,}" for count in done)
+    return Done(sum(done), f"{counts} operations, seeds {', '.join(map(str, seeds))}")
 
 
-def threads(seed: int) -> str:
+def threads(seed: int) -> Done:
     """Minutes: 16 Python threads with 10,000 calls each, 20 times."""
     calls = attacks.crowds(seed, rounds=20, members=16, operations=10_000)
-    return f"16 threads with 10,000 calls each, 20 times: {calls:,} calls, every page free after each time"
+    return Done(calls, f"16 threads with 10,000 calls each, 20 times: {calls:,} calls, every page free after each time")
 
 
-def interleavings(seed: int) -> str:
+def interleavings(seed: int) -> Done:
     """A minute: all interleavings of every scenario of three threads."""
     count = attacks.interleavings(exhaustive=True, seed=seed)
-    return f"all {count:,} interleavings of {len(SCENARIOS)} scenarios of three threads"
+    return Done(0, f"all {count:,} interleavings of {len(SCENARIOS)} scenarios of three threads")
 
 
-def canary(seed: int) -> str:
+def canary(seed: int) -> Done:
     """Plants faults one at a time. Raises Found if one of them is not noticed."""
     missed = attacks.canaries(seed)
     if missed:
         raise Found(f"the fuzzers are blind to: {', '.join(missed)}")
-    return f"all of {len(CANARIES)} planted faults found"
+    return Done(0, f"all of {len(CANARIES)} planted faults found")
 
 
-MODES: dict[str, Callable[[int], str]] = {
+MODES: dict[str, Callable[[int], Done]] = {
     mode.__name__: mode for mode in (smoke, ci, soak, threads, interleavings, canary)
 }
 
 
-def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> str:
+def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> Done:
     """Mutants of the core. Raises Found if more than one in twenty survives, or if an equivalent one is killed."""
     claims = read_equivalents(LISTING.read_text())
     for claim in stale(claims, mutants.all_mutants()):
@@ -90,7 +100,7 @@ def hunt(seed: int, count: int, *, jobs: int, timeout_s: float) -> str:
         raise Found(f"{figures}; show which survivors are equivalent, or test what is not")
     if any(verdict.verdict == "refuted" for verdict in verdicts):
         raise Found(f"{figures}; a claim of {LISTING.name} is wrong")
-    return figures
+    return Done(0, figures)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -102,25 +112,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300, help="for `mutants`: how many")
     parser.add_argument("--jobs", type=int, default=1, help="for `mutants`: how many at a time")
     parser.add_argument("--timeout-s", type=float, default=30.0, help="for `mutants`: processor seconds an attack")
+    parser.add_argument("--json", type=Path, help="a file that gets one line of JSON about the run")
     chosen = parser.parse_args(arguments)
+    if chosen.mode == "replay" and chosen.file is None:
+        parser.error("replay needs a file")
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     began_s = time.monotonic()
     print(f"fuzz {chosen.mode}, seed {seed}", flush=True)
     try:
-        if chosen.mode == "mutants":
-            figures = hunt(seed, chosen.count, jobs=chosen.jobs, timeout_s=chosen.timeout_s)
-        elif chosen.mode == "replay":
-            if chosen.file is None:
-                parser.error("replay needs a file")
-            replay(chosen.file)
-            figures = chosen.file.name
-        else:
-            figures = MODES[chosen.mode](seed)
+        done = _run(chosen, seed)
+        status, result = 0, f"clean; {done.figures}"
     except Found as found:
-        print(f"FOUND: {found}", file=sys.stderr)
-        return 1
-    print(f"fuzz {chosen.mode}, seed {seed}: clean after {time.monotonic() - began_s:.0f} s; {figures}")
-    return 0
+        done, status, result = Done(0, ""), 1, f"found: {found}"
+    seconds = round(time.monotonic() - began_s, 1)
+    print(f"fuzz {chosen.mode}, seed {seed}, {seconds} s: {result}", file=sys.stderr if status else sys.stdout)
+    if chosen.json is not None:
+        record = Record(kind=chosen.mode, seed=seed, operations=done.operations, seconds=seconds, result=result)
+        record.append_to(chosen.json)
+    return status
+
+
+def _run(chosen: argparse.Namespace, seed: int) -> Done:
+    if chosen.mode == "mutants":
+        return hunt(seed, chosen.count, jobs=chosen.jobs, timeout_s=chosen.timeout_s)
+    if chosen.mode == "replay":
+        replay(chosen.file)
+        return Done(0, chosen.file.name)
+    return MODES[chosen.mode](seed)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,17 @@ ROOT = Path(__file__).parent.parent
 CORE = Path("octopus/core")
 SPARED_FILES = {"__init__.py", "errors.py", "storage.py", "shortage.py"}
 """No behaviour, tensors, or messages alone."""
+SPARED_TESTS = ("test_cost.py", "test_storage.py")
+"""Of times, which say little on a busy machine, and of a spared file."""
 PLAIN_PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--noconftest")
 ATTACKS = (
     ("-m", "pytest", *PLAIN_PYTEST, "tests/corpus"),
-    ("-m", "pytest", *PLAIN_PYTEST, "--ignore=tests/core/test_cost.py", "tests/core"),
+    ("-m", "pytest", *PLAIN_PYTEST, *(f"--ignore=tests/core/{name}" for name in SPARED_TESTS), "tests/core"),
     ("-m", "fuzz", "smoke"),
 )
 """Cheapest first: most mutants die in the first second or two."""
+MOST_MEMORY_BYTES = 3 << 30
+"""An attack that asks for more memory dies of it: a mutant that allocates for ever must not take the machine."""
 PATIENCE = 4
 """How many seconds of a clock an attack may take for each second of processor time that it is given."""
 COPIED = ("fuzz", "tests")
@@ -75,18 +79,19 @@ def attack(original: Path, path: Path, mutation: Mutation | None, *, timeout_s: 
         if mutation is not None:
             (root / path).write_text(mutated((original / path).read_text(), mutation))
         for attack in ATTACKS:
-            verdict = _attack_once(root, attack, timeout_s=timeout_s)
+            verdict = attack_once(root, attack, timeout_s=timeout_s)
             if verdict != "survived":
                 return Verdict(path=path, mutation=mutation, verdict=verdict, by=attack[-1])
     return Verdict(path=path, mutation=mutation, verdict="survived", by="")
 
 
-def _attack_once(root: Path, attack: tuple[str, ...], *, timeout_s: float) -> str:
+def attack_once(root: Path, attack: tuple[str, ...], *, timeout_s: float) -> str:
     """The verdict of one attack. It gets so many seconds of processor time, and on a busy machine more of a clock's."""
     command = [sys.executable, "-B", *attack]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         seconds = int(timeout_s)
         resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 5))
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
         try:
             status = process.wait(timeout=PATIENCE * timeout_s)
         except subprocess.TimeoutExpired:  # It sleeps: a deadlock.

@@ -74,7 +74,7 @@ def _compare(segment: Segment, what: str, kept: LengthCounts, found: dict[int, i
     if not kept.agrees_with(found):
         listed = sorted(length for length, times in found.items() for _ in range(times))
         invariant(False, f"{segment} counts {what} {sorted(kept)}, found {listed}")
-    if isinstance(kept, LengthMultiset) and kept.maximum != max(found, default=-1):
+    if isinstance(kept, LengthMultiset) and kept.maximum != max(found):
         invariant(False, f"{segment} takes {kept.maximum} for the largest of {sorted(found)}")
 
 
@@ -123,6 +123,8 @@ def _audit_memory(segment: Segment, retention: Retention) -> None:
     pages, away = segment.pages, segment.host_pages
     if len(pages) < needed:
         invariant(False, f"{segment} has {len(pages)} pages, computed needs {needed}")
+    if len(pages) > needed and retention.step is None:
+        invariant(False, f"{segment} keeps {len(pages)} pages between steps, computed needs {needed}")
     for index in away:
         if index >= len(pages) or pages[index] != NO_PAGE:
             invariant(False, f"page {index} of {segment} is on the device and in the host tier")

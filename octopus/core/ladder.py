@@ -87,11 +87,8 @@ class Ladder:
 
     def _drop_states(self, wanted: int, kept: Kept) -> None:
         retention = self._retention
-        slots = retention.states
-        if slots is None or slots.free + slots.fenced >= wanted:
-            return
         dropped = retention.checkpoints.drop_idle(wanted, kept)
-        if slots.free + slots.fenced < wanted and retention.cached:
+        if retention.cached:
             dropped += retention.checkpoints.drop_dead(wanted, retention.segments.values(), kept)
         retention.counters.evicted_states += dropped
 
@@ -116,7 +113,7 @@ class Ladder:
             coming = self._coming()
             if not self._unmet(pages - coming[0], states - coming[1]):
                 break
-            self.offload_beyond(segment, seen.get(segment, -1), kept)
+            self.offload_beyond(segment, seen.get(segment, 0), kept)
         swapping.wait(self._leaving())
         return self._free() > before
 
@@ -131,12 +128,12 @@ class Ladder:
         return sum(len(transfer.pages) for transfer in leaving), sum(len(transfer.states) for transfer in leaving)
 
     def offload_beyond(self, segment: Segment, length: int, kept: Kept = frozenset()) -> int:
-        """Begins to offload what of `segment` lies beyond `length`, -1 for all of it. Returns how many pages."""
+        """Begins to offload what of `segment` lies beyond `length`. Returns how many pages."""
         pool = self._retention.pages
         if pool is None or not segment.computed:
             return 0
         lengths = [n for n in segment.states if n > length and (segment, n) not in kept]
-        first = pool.pages_for(max(length, 0))
+        first = pool.pages_for(length)
         return self._retention.swapping.begin_offload(segment, first, lengths)
 
     def offload(self, thread: Thread) -> int:
@@ -144,7 +141,7 @@ class Ladder:
         seen = reach([*self._running(), *self._retention.in_step])
         places = [thread.cursor] if not thread.status.terminal else []
         own = reach([*places, *(snapshot.cursor for snapshot in thread.snapshots.values())])
-        return sum(self.offload_beyond(segment, seen.get(segment, -1)) for segment in own)
+        return sum(self.offload_beyond(segment, seen.get(segment, 0)) for segment in own)
 
     def _running(self) -> list[Cursor]:
         """Where the running threads stand whose memory has not been taken away."""
@@ -205,7 +202,7 @@ class Ladder:
         going = 0
         if swapping.host is not None:
             for segment in reversed(own):  # From the root on, so that what is left to drop is the path's end.
-                going += self.offload_beyond(segment, seen.get(segment, -1), kept)
+                going += self.offload_beyond(segment, seen.get(segment, 0), kept)
             swapping.wait([swapping.moving[segment] for segment in own if segment in swapping.moving])
             retention.counters.preempted_swapped += going > 0
         if not thread.preempted or not self._idle(thread):

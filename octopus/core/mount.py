@@ -37,10 +37,8 @@ class Mount:
         placement: `append` lays the parts end to end from `base`; `original` leaves every token where it was.
         resume_position: The reader's next position after this mount alone.
         first_offset: Offset of the first visible token in the source's last segment, 0 if it lies further up.
-        order: Event order number of the read; 0 until it happens.
     """
 
-    order = 0
     _parts: tuple[Part, ...] | None = None
     _pieces: list[Piece] | None = None
 

@@ -38,7 +38,7 @@ def read(
     else:
         segment = ledger.open_segment(reader, position, (mount,))
     ledger.retention.hold_mount(mount)
-    ledger.order = mount.order = order = ledger.order + 1
+    ledger.order = order = ledger.order + 1
     if ledger.trace is not None:
         event = (order, "read", reader.id, source.id, version, segment.index, position, mount, last, placement)
         ledger.trace.events.append(event)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from octopus.core.ancestry import locate
-from octopus.core.errors import CapacityExceeded
+from octopus.core.errors import CapacityExceeded, invariant
 from octopus.core.pool import NO_PAGE, allocate_both, unit_of
 from octopus.core.retention import Retention
 from octopus.core.schedule import Stretch
@@ -32,7 +32,7 @@ class Reservation:
     """
 
     def __init__(
-        self, retention: Retention, stretches: list[Stretch], *, more_pages: int = 0, more_states: int = 0
+        self, retention: Retention, stretches: list[Stretch], *, more_pages: int, more_states: int
     ) -> None:
         """Reserves; or, with room wanted for more besides, makes room for all and leaves the taking to `begin`.
 
@@ -125,6 +125,8 @@ class Reservation:
         """The stretch's KV and state are written: from now on others may see them."""
         segment, start, stop, again = stretch
         retention, counters = self._retention, self._retention.counters
+        if stretch not in self._pending:
+            invariant(False, f"{stretch} was published already, or is none of this step's")
         del self._pending[stretch]
         if not again:
             counters.tokens_computed += stop - start

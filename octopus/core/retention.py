@@ -164,7 +164,7 @@ class Retention:
         if pool is None or not segment.held:
             return
         end = segment.visible_end
-        if segment.computed > end or (len(segment.pages) - 1) * pool.page_size >= end:
+        if segment.computed > end:
             self.forget_computed(segment, end)
         if segment.seen_through_mounts_only and segment.computed >= end:
             first = min(-segment.mount_starts.maximum // pool.page_size, len(segment.pages))
@@ -193,7 +193,7 @@ class Retention:
         self.prefixes.forget(segment)
         if self.pages is not None:
             self._give_back_pages(segment, 0, len(segment.pages))
-            self._give_back_states(segment, -1)
+            self._give_back_states(segment, 0)
         segment.pages = []
         segment.computed = 0
         for mount in segment.mounts:

@@ -50,7 +50,8 @@ class Seals:
     Attributes:
         rate: Share of the pages in a step's views that are compared before it computes: 1 for all of them, 0 for none
             (what comes back from the host tier is always compared). Who is looked at rotates from step to step, so that
-            at rate 1/n a page that is read n times has been looked at.
+            at rate 1/n a page that is read n times has been looked at: page i of segment number s in steps s + i modulo
+            n, counted from 1.
     """
 
     def __init__(self, memory: SealedMemory, *, rate: float = 1 / 64) -> None:

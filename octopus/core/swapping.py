@@ -226,7 +226,8 @@ class Swapping:
         """Gives up one state on the device; a copy under way adopts it."""
         handle = segment.states.pop(length)
         transfer = self.moving.get(segment)
-        if transfer is not None and transfer.kind == "offload" and handle == transfer.states.get(length, (-1, -1))[0]:
+        copied = transfer.states.get(length) if transfer is not None and transfer.kind == "offload" else None
+        if transfer is not None and copied is not None and copied[0] == handle:
             transfer.adopted_states.add(length)
         elif self._retention.states is not None:
             self._retention.states.release([handle])

@@ -55,3 +55,14 @@ def test_places_prefixes_and_pieces_agree_with_walks() -> None:
             lifted = lift(one, depth)
             assert lifted.segment.depth == depth
             assert walk(lifted) == path[: lifted.path_length]
+
+
+def test_a_deep_path_is_a_few_jumps_long() -> None:
+    """Catches: jumps that lead to the parent only, so that a place is found in a walk."""
+    segment = Segment(0, None, 0, 0, 0, 0)
+    for index in range(1, 4096):
+        segment = Segment(index, Cursor(segment, 0), 0, 0, 0, 0)
+    jumps = 0
+    while segment.parent is not None:
+        segment, jumps = segment.jump.segment, jumps + 1
+    assert jumps <= 12, "log2 of the depth"

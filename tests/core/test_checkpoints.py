@@ -124,3 +124,17 @@ def test_dropping_many_states_costs_nothing_for_those_that_stay() -> None:
     for child in children[::2]:
         graph.rewind(child, 0)
     assert graph.retention.checkpoints.drop_idle(1500, frozenset()) == 1500 - (3000 - 2001)
+
+
+def test_a_state_that_was_spared_is_still_the_next_to_go() -> None:
+    """Catches: a state that a step needed for a moment, and that outlives younger ones for that."""
+    engine = engine_with()
+    thread = engine.thread([])
+    spread(engine, thread, 5)
+    assert kept(thread) == {3, 6, 9, 12, 15}
+    checkpoints, pool = engine.graph.retention.checkpoints, engine.graph.retention.states
+    assert checkpoints.drop_idle(pool.free + 1, {(thread.cursor.segment, 3)}) == 1
+    assert kept(thread) == {3, 9, 12, 15}
+    assert checkpoints.drop_idle(pool.free + 1, frozenset()) == 1
+    assert kept(thread) == {9, 12, 15}
+    engine.graph.audit()

@@ -47,3 +47,14 @@ def test_its_memory_is_that_of_what_is_in() -> None:
     assert len(lengths._heap) < 50
     lengths.remove(1_000_000)
     assert lengths.maximum == -1
+
+
+def test_the_heap_names_few_that_have_gone() -> None:
+    """Catches: a slack that grows with what is in faster than it says."""
+    lengths = LengthMultiset()
+    for length in range(100):
+        lengths.add(1_000_000 + length)
+    for length in range(1_000):
+        lengths.add(length)
+        lengths.remove(length)
+        assert len(lengths._heap) <= 100 + 100 + 16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from core.content import PAGE, ContentEngine
 
@@ -135,3 +137,26 @@ def test_at_rate_nothing_only_what_comes_back_is_checked() -> None:
     for rate in (-0.1, 1.5):
         with pytest.raises(ValueError, match="rate is a share from 0 to 1"):
             Seals(engine.memory, rate=rate)
+
+
+def test_which_step_looks_at_which_page_is_told_beforehand() -> None:
+    """Catches: a turn that hangs on anything but the page, or falls on a segment's pages in another order than said."""
+    engine, steps = ContentEngine(pages=20, rate=1 / 4), range(1, 9)
+    threads = [engine.thread([number] * 3 * PAGE) for number in range(3)]
+    for step in steps:
+        with mock.patch.object(engine.memory, "broken", wraps=engine.memory.broken) as asked:
+            engine.compute(*threads)
+        looked_at = {(run.segment, run.offset // PAGE) for call in asked.mock_calls for run in call.args[0]}
+        pages = {(segment, page) for segment in range(3) for page in range(3) if (segment + page) % 4 == step % 4}
+        assert looked_at == (set() if step == 1 else pages), "in the first step nothing is computed yet"
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_of_nothing_nothing_is_broken(rate: float) -> None:
+    """Catches: an answer that is no list, and a count of what was not compared."""
+    engine = ContentEngine(pages=20, rate=rate)
+    segment = engine.thread([1]).cursor.segment
+    seals = engine.graph.retention.swapping.seals
+    assert seals is not None
+    assert seals.broken_among({}) == seals.broken(segment, {}, {}) == seals.broken_among({segment: 1}) == []
+    assert engine.graph.stats().counters.seals_checked == 0

@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from octopus.core.graph import Graph
-from octopus.core.trace import FIELDS, Trace
+from octopus.core.trace import FIELDS, Trace, encoded_event
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "trace.md"
 
@@ -74,3 +76,9 @@ def test_a_read_says_where_its_segment_begins_now() -> None:
     reads = [event for event in map(json.loads, trace.json_lines()) if event["kind"] == "read"]
     assert [event["start_position"] for event in reads] == [4, 8]
     assert reader.cursor.segment.start_position == 8
+
+
+def test_an_event_without_one_of_its_fields_is_not_encoded() -> None:
+    """Catches: fields that slip by one place, or are left out, without a word."""
+    with pytest.raises(ValueError, match="shorter"):
+        encoded_event((1, "adopt", 0, 0))

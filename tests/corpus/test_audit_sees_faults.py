@@ -94,6 +94,10 @@ def page_is_missing(c: Cast) -> None:
     c.source.cursor.segment.pages.pop()
 
 
+def page_beyond_the_end(c: Cast) -> None:
+    c.source.cursor.segment.pages += c.store.pages.allocate(1)
+
+
 def page_in_both_tiers(c: Cast) -> None:
     c.source.cursor.segment.host_pages = {0: 0}
 
@@ -227,6 +231,7 @@ FAULTS: dict[Callable[[Cast], None], str] = {
     never_reached: "has 2 tokens computed, but reached 1",
     seen_too_far: "seen beyond its end",
     page_is_missing: "has 0 pages, computed needs 1",
+    page_beyond_the_end: "keeps 2 pages between steps, computed needs 1",
     page_in_both_tiers: "page 0 of .* on the device and in the host tier",
     page_away_beyond_the_end: "page 1 of .* on the device and in the host tier",
     state_in_both_tiers: "the state after 2 tokens of .* on the device and in the host tier",

@@ -186,3 +186,14 @@ def test_a_token_that_no_buffer_holds_is_not_found() -> None:
     assert store.graph.match([1, 0]).tokens == 0
     assert store.sees(thread) == [1, 2**40]
     store.drop_all()
+
+
+def test_a_line_computed_again_is_found_where_it_was() -> None:
+    """Catches: a line filed anew, behind its equals, although nothing has changed since anybody looked."""
+    store = SmallStore(16, 2)
+    first, _ = store.root(1, 2, 3), store.root(1, 2, 3)
+    place = first.cursor.segment
+    assert store.graph.match([1, 2, 3]).cursor == (place, 3)
+    assert store.graph.preempt(first) == 2
+    store.engine.compute([first])
+    assert store.graph.match([1, 2, 3]).cursor == (place, 3)

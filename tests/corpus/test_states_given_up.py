@@ -135,3 +135,47 @@ def test_a_state_that_a_step_starts_from_stays_while_the_step_waits_for_its_page
     assert refused and store.sees(writer) == [1, 2, 3, 4, 5, 6, 9]
     graph.drop(other)
     store.drop_all()
+
+
+def test_states_of_cached_lines_go_before_the_lines() -> None:
+    """Catches: lines forgotten for the sake of a state that only they stand at, and that nobody goes on from."""
+    store = SmallStore(16, 2, states=3)
+    root = store.root(1, 2)
+    child = store.child(root, 3)
+    for thread in (child, root):
+        store.graph.drop(thread)
+    store.graph.make_room(states=3)
+    figures = store.graph.stats().flat()
+    assert (figures["evicted_segments"], figures["evicted_states"], figures["states_free"]) == (0, 2, 3)
+    assert store.graph.match([1, 2, 3]).equal == 3
+    store.expect_empty()
+
+
+def test_a_line_that_is_forgotten_takes_no_more_along_than_is_needed() -> None:
+    """Catches: line after line forgotten, although the first has made a state cache."""
+    store = SmallStore(32, 2, states=6)
+    root, reader = store.root(1, 2), store.root(9)
+    source = store.child(root, 3, 4)
+    store.graph.read_thread(reader, source)
+    store.write(reader, 8)
+    for thread in (source, root, reader):
+        store.graph.drop(thread)
+    store.graph.make_room(states=6)
+    assert store.graph.stats().counters.evicted_segments == 1, "the reader's, which alone kept the source's line alive"
+    assert store.graph.match([1, 2, 3, 4]).equal == 4
+    store.expect_empty()
+
+
+def test_a_state_that_was_left_where_a_copy_reads_it_is_cache() -> None:
+    """Catches: a state that a step could not advance in place, and that nobody ever gives up."""
+    store = SmallStore(16, 2, states=3, host=4, host_states=2, prompt=False)
+    thread = store.root(1, 2)
+    wait = store.graph.wait_threads(thread, [store.graph.thread()])
+    assert store.graph.offload(thread) == 1
+    store.graph.withdraw(wait)
+    store.write(thread, 3)
+    store.copier.deliver_all()
+    assert set(thread.cursor.segment.states) == {2, 3} and store.graph.stats().states_idle == 1
+    store.graph.make_room(states=2)
+    assert set(thread.cursor.segment.states) == {3}
+    store.drop_all()

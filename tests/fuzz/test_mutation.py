@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fuzz.equivalents import LISTING, claim_about, read_equivalents, stale
-from fuzz.mutants import Verdict, draw_mutants, judged, summary
+from fuzz.mutants import Verdict, attack_once, draw_mutants, judged, summary
 from fuzz.mutation import mutated, mutations
 
 SOURCE = '''
@@ -110,3 +110,9 @@ def test_a_claim_that_says_nothing_is_refused(wrong: str) -> None:
 def test_the_listing_can_be_read() -> None:
     """Catches: a listing that fails the hunt at its end instead of here."""
     read_equivalents(LISTING.read_text())
+
+
+def test_an_attack_gets_only_so_much_memory(tmp_path: Path) -> None:
+    """Catches: a mutant that allocates for ever, and takes the machine down with it."""
+    assert attack_once(tmp_path, ("-c", "bytearray(8 << 30)"), timeout_s=20) == "killed"
+    assert attack_once(tmp_path, ("-c", "bytearray(8 << 20)"), timeout_s=20) == "survived"
