@@ -71,6 +71,26 @@ class ConfigError(OctopusError):
     """A configuration file or override has an unknown key or a value of the wrong type."""
 
 
+class DamagedSave(OctopusError):
+    """A save of a training run is not what its manifest says, or has none that can be read."""
+
+
+class SaveFailed(OctopusError):
+    """A save could not be written. Those before it are as they were."""
+
+
+class Stopped(OctopusError):
+    """A signal ended a training run, which was saved.
+
+    Attributes:
+        exit_code: Of the process: 128 and the signal's number.
+    """
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class PlanError(OctopusError):
     """Segments cannot be lowered to a plan: a mount or wait runs against time, or a reference leads outside."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octopus.rollout.environment import Environment
-from octopus.rollout.records import RolloutRecord
 from octopus.train.advantages import group_advantages
-from octopus.train.credit import Evidence, Place, centred, influences, left_out_terms
+from octopus.train.credit.centring import centred, clipped
+from octopus.train.credit.left_out import Term
+from octopus.train.credit.world import Played
+from octopus.train.job_config import CreditConfig
 from octopus.train.packing import RatedEpisode
 
 
@@ -17,62 +18,50 @@ class Rating:
     """A rated group.
 
     Attributes:
-        episodes: Those that can be compared; one that did not fit into memory was cut off by no fault of its own.
-        terms: What each branch of each of them added, None where that is undefined.
+        episodes: Each with what its tokens are worth.
+        terms: What each branch of each of them added; empty where nobody asked.
     """
 
     episodes: tuple[RatedEpisode, ...]
-    terms: tuple[tuple[float | None, ...], ...]
+    terms: tuple[tuple[Term, ...], ...]
 
 
 def rate(
-    environment: Environment,
-    group: Sequence[RolloutRecord],
+    group: Sequence[Played],
+    terms: Sequence[tuple[Term, ...]],
     *,
-    branch_weight: float,
+    credit: CreditConfig,
     divide_by_deviation: bool = False,
 ) -> Rating:
-    """Rates the rollouts of one task.
+    """Rates rollouts of one task that can be compared.
 
     The orchestrator's tokens are paid the episode's group-relative advantage. A branch's tokens are paid that plus
-    `branch_weight` times what the branch added, compared with the branches at its place in the group's other episodes.
+    `credit.weight` times what the branch added, compared with the branches at its place in the group's other episodes.
 
     Args:
-        environment: The task's.
-        group: Its rollouts.
-        branch_weight: 0 pays branches like their episode.
+        group: The rollouts.
+        terms: For each of them what its branches added; nothing for any of them pays branches like their episode.
+        credit: Weight and clipping.
         divide_by_deviation: See `group_advantages`. What branches added is never divided.
     """
-    fair = [record for record in group if record.outcome != "capacity"]
-    rewards = [record.episode.reward for record in fair]
-    advantages = group_advantages(rewards, divide_by_deviation=divide_by_deviation)
-    terms = tuple(left_out_terms(evidence_of(environment, record)) for record in fair)
-    rated = []
-    for record, advantage, added in zip(
-        fair, advantages, centred(list(map(_by_place, fair, terms))), strict=True
-    ):
-        branches = record.episode.branches
-        worth = {branch.thread: advantage + branch_weight * added[branch.place] for branch in branches}
-        tokens = (worth.get(token.thread, advantage) for token in record.episode.sampled)
-        rated.append(RatedEpisode(episode=record.episode, advantages=tuple(tokens)))
-    return Rating(episodes=tuple(rated), terms=terms)
-
-
-def _by_place(record: RolloutRecord, terms: Sequence[float | None]) -> dict[Place, float | None]:
-    return {branch.place: term for branch, term in zip(record.episode.branches, terms, strict=True)}
-
-
-def evidence_of(environment: Environment, record: RolloutRecord) -> Evidence:
-    """Who found what in a rollout. An episode without an answer earns 0, whatever is hidden."""
-    episode, answer = record.episode, record.answer
-
-    def value(lost: frozenset[int]) -> float:
-        return 0.0 if answer is None else environment.score(answer, lost=lost)
-
-    return Evidence(
-        gold=record.gold,
-        found=tuple(frozenset(branch.documents) for branch in episode.branches),
-        kept=frozenset(record.documents),
-        hides=influences([branch.thread for branch in episode.branches], episode.segments, episode.waits),
-        value=value,
+    episodes = [played.record.episode for played in group]
+    advantages = group_advantages(
+        [episode.reward for episode in episodes], divide_by_deviation=divide_by_deviation
     )
+    places = [[branch.place for branch in episode.branches] for episode in episodes]
+    values = [[clipped(term.value, credit.clip) for term in added] for added in terms]
+    pairs = [list(zip(*both, strict=True)) if both[1] else [] for both in zip(places, values, strict=True)]
+    rated = []
+    for episode, advantage, added in zip(episodes, advantages, centred(pairs), strict=True):
+        worth = {
+            branch.thread: advantage + credit.weight * part
+            for branch, part in zip(episode.branches, added, strict=bool(added))
+        }
+        tokens = (worth.get(token.thread, advantage) for token in episode.sampled)
+        rated.append(RatedEpisode(episode=episode, advantages=tuple(tokens)))
+    return Rating(episodes=tuple(rated), terms=tuple(terms))
+
+
+def comparable(group: Sequence[Played]) -> list[Played]:
+    """Those that can be compared: one that did not fit into memory was cut off by no fault of its own."""
+    return [played for played in group if played.record.outcome != "capacity"]
