@@ -9,7 +9,8 @@ from enum import Enum
 from octopus.core.cursor import Cursor
 from octopus.core.thread import Thread
 from octopus.core.waits import Wait
-from octopus.rollout.actions import Turn
+from octopus.rollout.actions import Action
+from octopus.rollout.dialect import Turn
 from octopus.rollout.tools import Tool
 
 
@@ -114,8 +115,9 @@ class Agent:
         samples: Every token it sampled, in order.
         request: The tool it calls, its name, and the words it calls it with.
         wait: What it waits on.
-        awaited: Whom it waits for, to see what they committed.
-        committed: The tokens that it committed.
+        awaited: Whom it waits for.
+        asked: The words of a wait that is answered with how they ended; None where it sees what they committed.
+        commit: The turn in which it committed.
         failure: Why it ended without committing.
         events: What it did, in order.
     """
@@ -125,13 +127,14 @@ class Agent:
     parent: Agent | None
     thread: Thread
     state: State = State.READY
-    turn: Turn = field(default_factory=lambda: Turn(frozenset(), 0))
+    turn: Turn
     notes: list[TurnNote] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     request: tuple[Tool, str, str] | None = None
     wait: Wait | None = None
     awaited: Sequence[Agent] = ()
-    committed: tuple[int, ...] | None = None
+    asked: str | None = None
+    commit: Action | None = None
     failure: str | None = None
     events: list[Event] = field(default_factory=list)
 
@@ -139,6 +142,11 @@ class Agent:
     def depth(self) -> int:
         """Number of forks above it."""
         return len(self.path) - 1
+
+    @property
+    def committed(self) -> tuple[int, ...] | None:
+        """The tokens that it committed."""
+        return None if self.commit is None else self.commit.argument
 
     @property
     def documents(self) -> tuple[str, ...]:

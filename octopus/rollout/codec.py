@@ -1,65 +1,40 @@
 """Text as tokens: a byte-level BPE in whose vocabulary the control tokens come first.
 
 Text and control never mix. `encode_text` makes text tokens only, whatever the text spells; a control token gets into a
-thread by its id alone, from the protocol or from the policy's own sampling.
+thread by its id alone, from the protocol or from the policy's own sampling. The codec is also the shortest `Dialect`:
+an action is one control token, its words and `<|end|>`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from octopus.core.errors import ConfigError, invariant
+from octopus.rollout.actions import ControlTurn
+from octopus.rollout.control import Control, framed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from octopus.rollout.environment import Environment
+    from octopus.rollout.modes import Mode
+
 VOCABULARY = 2048
 
 
-class Control(IntEnum):
-    """The control tokens; the value is the token id.
-
-    `END` closes whatever another one opened. `QUESTION`, `PART`, `CHILD`, `RESULT` and `ERROR` are given to the policy;
-    the others are the actions that it may take.
-    """
-
-    END = 0
-    QUESTION = 1
-    PART = 2
-    CHILD = 3
-    RESULT = 4
-    ERROR = 5
-    FORK = 6
-    SEARCH = 7
-    OPEN = 8
-    READ = 9
-    WAIT = 10
-    REWIND = 11
-    COMMIT = 12
-    ANSWER = 13
-
-    @property
-    def spelling(self) -> str:
-        """As people see it: `<|end|>`."""
-        return f"<|{self.name.lower()}|>"
-
-
-def framed(control: Control, tokens: Sequence[int] = ()) -> list[int]:
-    """`<|control|> tokens <|end|>`."""
-    return [int(control), *tokens, int(Control.END)]
-
-
 class Codec:
-    """A trained tokenizer.
+    """A trained tokenizer, and the dialect of policies that were trained with it; see `Dialect`.
 
     Attributes:
         tokenizer: The library's object; its file format is `tokenizer.json`.
+        fork_takes: See `Dialect`.
     """
+
+    fork_takes = "a number"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Takes a tokenizer whose first ids are the control tokens. Raises ConfigError if they are not."""
@@ -126,3 +101,34 @@ class Codec:
         copy = Tokenizer.from_str(self.tokenizer.to_str())
         end = Control.END.spelling
         return PreTrainedTokenizerFast(tokenizer_object=copy, eos_token=end, split_special_tokens=True)
+
+    # ---- the dialect ----
+
+    def prompt(self, environment: Environment, mode: Mode) -> list[int]:
+        """What the environment asks, and what the mode opens with."""
+        return [*environment.prompt(self), *mode.opening]
+
+    def again(self, environment: Environment, mode: Mode, turn: Sequence[int]) -> list[int]:
+        """The environment's prompt; of the turn that forked, a child is told its number only."""
+        return environment.prompt(self)
+
+    def turn(self, allowed: frozenset[Control], max_tokens: int) -> ControlTurn:
+        """One action token, its words, `<|end|>`."""
+        return ControlTurn(allowed, max_tokens, decode=self.decode_text)
+
+    def result(self, text: str, *, ok: bool) -> list[int]:
+        """`<|result|> text <|end|>`, or `<|error|> text <|end|>`."""
+        return framed(Control.RESULT if ok else Control.ERROR, self.encode_text(text))
+
+    def tasks(self, words: str) -> list[str]:
+        """As many nameless tasks as the number says; none if it is no number (or an absurdly long one)."""
+        return [""] * int(words) if words.isascii() and words.isdigit() and len(words) < 4 else []
+
+    def child(self, index: int, count: int, task: str) -> list[int]:
+        """`<|child|> 2 <|end|>`."""
+        return framed(Control.CHILD, self.encode_text(str(index)))
+
+    def reading(self, sources: Sequence[tuple[int, bool]]) -> list[list[int]]:
+        """Each mount is followed by `<|result|>`, in place of a missing one stands `<|error|>`; `<|end|>` ends it."""
+        marks = [[int(Control.RESULT if committed else Control.ERROR)] for _, committed in sources]
+        return [[], *marks[:-1], [*marks[-1], int(Control.END)]]

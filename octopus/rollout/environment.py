@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
-from octopus.rollout.codec import Codec, Control
+from octopus.rollout.codec import Codec, Control, framed
+from octopus.rollout.judging import Judge
 from octopus.rollout.tools import Tool, ToolLimits, ToolOutput
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ NAME_END = " : "
 """Between the name of an object and the words of its document, in a search result."""
 
 
+Message = Mapping[str, str]
+"""`{"role": "user", "content": "..."}`: `role` is `system`, `user` or `assistant`."""
+
+
 class Environment(Protocol):
     """One question. The same environment is played by every mode."""
 
@@ -29,13 +34,19 @@ class Environment(Protocol):
         """The ids of the documents that hold the answer, one for each part of the question."""
 
     def prompt(self, codec: Codec) -> list[int]:
-        """The tokens that a root begins with, at least one."""
+        """What is asked in the codec's tokens, at least one."""
+
+    def messages(self) -> list[Message]:
+        """What is asked as the messages of a chat, the last of them a user's."""
 
     def tools(self, turn: int) -> Mapping[str, Tool]:
         """The tools that exist in a thread's turn of that number, from 0, by name: `search`, `open`."""
 
     def score(self, answer: str, *, lost: Collection[int] = ()) -> float:
         """What an answer earns, 0 to 1; with `lost`, what it would earn if these parts of it were missing."""
+
+    def reference(self, codec: Codec) -> list[int] | None:
+        """The turn that gives the right answer; None where nobody knows one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +59,13 @@ class Task:
         name: What it is called in logs and errors.
         environment: The question.
         seeds: Seed of all random draws of each rollout.
+        judge: Rewards its rollouts, with those of other tasks, in place of the environment.
     """
 
     name: str
     environment: Environment
     seeds: tuple[int, ...] = (0,)
+    judge: Judge | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +104,14 @@ class DescribedObjects:
             tokens += [int(Control.PART), *codec.encode_text(f"{number} {part}")]
         return [*tokens, int(Control.END)]
 
+    def messages(self) -> list[Message]:
+        """The same in words."""
+        parts = "\n".join(f"{number}. {part}" for number, part in enumerate(self.question.parts, 1))
+        asked = (
+            f"Which objects are described?\n{parts}\nAnswer with their names in this order, separated by {SEPARATOR!r}."
+        )
+        return [{"role": "user", "content": asked}]
+
     def tools(self, turn: int) -> Mapping[str, Tool]:
         """`search`, in every turn."""
 
@@ -126,3 +147,15 @@ class DescribedObjects:
         if matches == len(right) == len(given):
             return 1.0
         return 0.5 * matches / max(len(right), len(given))
+
+    def reference(self, codec: Codec) -> list[int]:
+        """The right names, in the tokens in which a search shows them."""
+        return answer_turn([codec.encode_text(name) for name in self.question.answer.split(SEPARATOR)], codec)
+
+
+def answer_turn(names: Sequence[Sequence[int]], codec: Codec) -> list[int]:
+    """The turn that answers with names in the very tokens in which they were shown: each as at a text's start."""
+    tokens: list[int] = []
+    for name in names:
+        tokens += [*codec.encode_text(SEPARATOR), *name] if tokens else name
+    return framed(Control.ANSWER, tokens)

@@ -10,9 +10,10 @@ from octopus.core.errors import CapacityExceeded, invariant
 from octopus.core.thread import Thread
 from octopus.rollout.agents import Agent, AgentLimits, State
 from octopus.rollout.calls import Call, Calls
-from octopus.rollout.codec import Codec
+from octopus.rollout.dialect import Dialect
 from octopus.rollout.engine import Engine
 from octopus.rollout.environment import Task
+from octopus.rollout.judging import judged
 from octopus.rollout.modes import Mode
 from octopus.rollout.play import Play
 from octopus.rollout.records import RolloutRecord, record_of
@@ -31,7 +32,7 @@ class Rollouts:
     def __init__(
         self,
         engine: Engine,
-        codec: Codec,
+        codec: Dialect,
         mode: Mode,
         *,
         temperature: float = 1.0,
@@ -43,7 +44,7 @@ class Rollouts:
 
         Args:
             engine: Its model's vocabulary must hold the codec's.
-            codec: How texts are tokens.
+            codec: How agents are spoken to and act.
             mode: One of `MODES`.
             temperature: 0 for greedy.
             limits: What agents may take.
@@ -84,7 +85,8 @@ class Rollouts:
                 self._leave(table, running)
             for group in table.groups:
                 self._close(group)
-        return [tuple(group.records[number] for number in range(len(group.task.seeds))) for group in table.groups]
+        records = [tuple(group.records[number] for number in range(len(group.task.seeds))) for group in table.groups]
+        return judged(tasks, records)
 
     # ---- inner workings ----
 
@@ -107,7 +109,7 @@ class Rollouts:
         graph = self._engine.graph
         if group.prompt is None:
             group.prompt = graph.thread()
-            graph.append(group.prompt, [*group.task.environment.prompt(self._codec), *self._mode.opening])
+            graph.append(group.prompt, self._codec.prompt(group.task.environment, self._mode))
         if len(group.task.seeds) == 1:
             root, group.prompt = group.prompt, None
             return root
@@ -184,7 +186,8 @@ class Rollouts:
         """Records the episodes that have ended."""
         for running in [running for running in table.running if running.play.outcome is not None]:
             group, number = running.group, running.number
-            group.records[number] = record_of(running.play, f"{group.task.name}/{number}")
+            scored = group.task.judge is None
+            group.records[number] = record_of(running.play, f"{group.task.name}/{number}", scored=scored)
             self._leave(table, running)
             if len(group.records) == len(group.task.seeds):
                 self._close(group)

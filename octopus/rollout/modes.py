@@ -33,7 +33,7 @@ from octopus.core.errors import InvariantViolation
 from octopus.core.graph import Graph
 from octopus.core.thread import Thread
 from octopus.rollout.agents import Agent
-from octopus.rollout.codec import Control
+from octopus.rollout.control import Control
 
 SOLO = frozenset({Control.SEARCH, Control.OPEN, Control.REWIND})
 SHARED = SOLO | {Control.FORK, Control.READ}
@@ -45,6 +45,8 @@ class Mode(Protocol):
     name: str
     opening: tuple[Control, ...]
     """What every episode is given after its prompt."""
+    offered: frozenset[Control]
+    """What the agents may do, all of them together."""
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """What the agent may do."""
@@ -61,6 +63,7 @@ class Single:
 
     name = "single"
     opening: tuple[Control, ...] = (Control.CHILD, Control.END)
+    offered = SOLO | {Control.ANSWER}
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """Tools and the answer."""
@@ -80,6 +83,7 @@ class Text:
 
     name = "text"
     opening: tuple[Control, ...] = ()
+    offered = SHARED | {Control.ANSWER, Control.COMMIT}
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""
@@ -102,6 +106,7 @@ class Octopus:
 
     name = "octopus"
     opening: tuple[Control, ...] = ()
+    offered = SHARED | {Control.ANSWER, Control.COMMIT}
 
     def actions(self, agent: Agent) -> frozenset[Control]:
         """The root answers, the others commit."""

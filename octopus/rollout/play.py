@@ -14,9 +14,9 @@ from octopus.core.graph import Graph
 from octopus.core.thread import Thread
 from octopus.core.waits import WaitEdge
 from octopus.rollout.acting import ACTING
-from octopus.rollout.actions import Action, Turn
+from octopus.rollout.actions import Action, Mistake
 from octopus.rollout.agents import Agent, AgentLimits, Event, Sample, State, TurnNote
-from octopus.rollout.codec import Codec, Control, framed
+from octopus.rollout.dialect import Dialect
 from octopus.rollout.environment import Environment
 from octopus.rollout.modes import Mode
 from octopus.rollout.tools import ToolResult
@@ -30,7 +30,7 @@ class Play:
 
     Attributes:
         graph: Where it is written.
-        codec: How its texts are tokens.
+        codec: How its agents are spoken to and act.
         mode: How agents come to be and learn from each other.
         environment: The question.
         limits: What agents may take.
@@ -46,7 +46,7 @@ class Play:
         root: Thread,
         *,
         environment: Environment,
-        codec: Codec,
+        codec: Dialect,
         mode: Mode,
         limits: AgentLimits,
         seed: int = 0,
@@ -75,7 +75,9 @@ class Play:
         agent.samples.append(Sample(cursor=agent.thread.cursor, log_probability=log_probability))
         turned = agent.turn.take(token)
         if isinstance(turned, Action):
-            ACTING[turned.kind](self, agent, turned.argument)
+            ACTING[turned.kind](self, agent, turned)
+        elif isinstance(turned, Mistake):
+            self.respond(agent, Event(kind="mistake", argument=turned.words, ok=False, result=turned.why))
         elif turned is not None:
             self.fail(agent, turned.value)
         elif len(agent.samples) >= self.limits.thread_tokens:
@@ -98,8 +100,9 @@ class Play:
 
     def commit(self, agent: Agent) -> None:
         """The KV of the COMMITTING agent is computed: readers get the tokens that it committed, by default."""
-        end = agent.thread.own_tokens - 1  # before `<|end|>`
-        self.graph.commit(agent.thread, span=(end - len(agent.committed or ()), end))
+        assert agent.commit is not None
+        end = agent.thread.own_tokens - agent.commit.behind
+        self.graph.commit(agent.thread, span=(end - len(agent.commit.argument), end))
         agent.state = State.ENDED
         self._resume()
 
@@ -129,7 +132,8 @@ class Play:
         """A new agent takes its first turn on `thread`."""
         siblings = sum(agent.parent is parent for agent in self.agents)
         path = (siblings,) if parent is None else (*parent.path, siblings)
-        agent = Agent(path=path, index=index, parent=parent, thread=thread)
+        turn = self.codec.turn(frozenset(), 0)
+        agent = Agent(path=path, index=index, parent=parent, thread=thread, turn=turn)
         self.agents.append(agent)
         self.begin_turn(agent)
         return agent
@@ -143,21 +147,23 @@ class Play:
         else:
             agent.state = State.READY
             agent.notes.append(TurnNote(start=agent.thread.own_tokens))
-            agent.turn = Turn(self.mode.actions(agent), self.limits.turn_tokens)
+            agent.turn = self.codec.turn(self.mode.actions(agent), self.limits.turn_tokens)
 
     def respond(self, agent: Agent, event: Event) -> None:
         """Gives the agent what came back of its action, as data, and the next turn."""
-        control = Control.RESULT if event.ok else Control.ERROR
-        self.graph.append(agent.thread, framed(control, self.codec.encode_text(event.result)))
+        self.graph.append(agent.thread, self.codec.result(event.result, ok=event.ok))
         agent.notes[-1].result = event.result
         agent.notes[-1].documents = event.documents
         agent.events.append(event)
         self.begin_turn(agent)
 
-    def wait(self, agent: Agent, others: Sequence[Agent]) -> None:
-        """The agent goes on when the others have ended, and then sees what they committed. Raises WaitCycle."""
+    def wait(self, agent: Agent, others: Sequence[Agent], *, asked: str | None = None) -> None:
+        """The agent goes on when the others have ended, and then sees what they committed; see also `Agent.asked`.
+
+        Raises WaitCycle.
+        """
         agent.wait = self.graph.wait_threads(agent.thread, [other.thread for other in others])
-        agent.awaited = others
+        agent.awaited, agent.asked = others, asked
         agent.state = State.WAITING
         self._resume()
 
@@ -183,15 +189,24 @@ class Play:
         for agent in list(self.those(State.WAITING)):
             if agent.wait is not None and agent.wait.done:
                 agent.wait = None
-                self._show(agent)
+                if agent.asked is None:
+                    self._show(agent)
+                else:
+                    self._tell(agent, agent.asked)
 
     def _show(self, agent: Agent) -> None:
         """Shows the agent what those it has waited for committed; each is followed by a given token."""
-        for source in agent.awaited:
-            if source.committed is None:
-                self.graph.append(agent.thread, [int(Control.ERROR)])
-            else:
+        sources = [(source.index, source.commit is not None) for source in agent.awaited]
+        before, *behind = self.codec.reading(sources)
+        self.graph.append(agent.thread, before)
+        for source, piece in zip(agent.awaited, behind, strict=True):
+            if source.commit is not None:
                 self.mode.show(self.graph, agent.thread, source)
-                self.graph.append(agent.thread, [int(Control.RESULT)])
-        self.graph.append(agent.thread, [int(Control.END)])
+            self.graph.append(agent.thread, piece)
         self.begin_turn(agent)
+
+    def _tell(self, agent: Agent, asked: str) -> None:
+        """Tells the agent how those it has waited for ended."""
+        ends = [(source.index, "committed" if source.commit else "failed") for source in agent.awaited]
+        told = ", ".join(f"thread {index} {end}" for index, end in ends)
+        self.respond(agent, Event(kind="wait", argument=asked, result=told))

@@ -43,8 +43,11 @@ class RolloutRecord:
         return self.episode.reward == 1.0
 
 
-def record_of(play: Play, name: str) -> RolloutRecord:
-    """The record of an episode that has ended. Make it before the episode is dropped."""
+def record_of(play: Play, name: str, *, scored: bool = True) -> RolloutRecord:
+    """The record of an episode that has ended. Make it before the episode is dropped.
+
+    Unless it is `scored`, by the environment, its reward is 0 until a judge gives one.
+    """
     if play.outcome is None:
         raise ValueError(f"episode {name} has not ended yet")
     agents = sorted(play.agents, key=lambda agent: agent.path)
@@ -54,8 +57,8 @@ def record_of(play: Play, name: str) -> RolloutRecord:
         segments=_segments(agents),
         waits=tuple(play.waits),
         sampled=tuple(token for agent in agents for token in _sampled(agent)),
-        reward=0.0 if answer is None else play.environment.score(answer),
-        branches=tuple(_branch(play, agent) for agent in agents if agent.parent is not None),
+        reward=play.environment.score(answer) if scored and answer is not None else 0.0,
+        branches=tuple(_branch(agent) for agent in agents if agent.parent is not None),
     )
     return RolloutRecord(
         episode=episode,
@@ -148,6 +151,6 @@ def _sampled(agent: Agent) -> list[SampledToken]:
     ]
 
 
-def _branch(play: Play, agent: Agent) -> Branch:
-    committed = None if agent.committed is None else play.codec.decode_text(agent.committed).strip()
+def _branch(agent: Agent) -> Branch:
+    committed = None if agent.commit is None else agent.commit.words
     return Branch(thread=agent.thread.id, place=agent.path, documents=agent.documents, committed=committed)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from octopus.core.graph import Graph
 from octopus.rollout.agents import Agent, AgentLimits, State
 from octopus.rollout.codec import Codec, Control, framed
-from octopus.rollout.environment import NAME_END, SEPARATOR, DescribedObjects
+from octopus.rollout.environment import NAME_END, DescribedObjects, answer_turn
 from octopus.rollout.modes import MODES
 from octopus.rollout.play import Play
 from octopus.rollout.records import RolloutRecord, record_of
@@ -43,7 +43,7 @@ def play_script(
     parts = environment.question.parts
     graph = Graph()
     root = graph.thread()
-    graph.append(root, [*environment.prompt(codec), *MODES[mode].opening])
+    graph.append(root, codec.prompt(environment, MODES[mode]))
     # A script's turns are as long as its task makes them; what ends an episode early is a policy's lot alone.
     limits = AgentLimits(turn_tokens=1 << 20, thread_tokens=1 << 20, turns=1 << 20, fan_out=1 << 20)
     play = Play(graph, root, environment=environment, codec=codec, mode=MODES[mode], limits=limits)
@@ -65,7 +65,7 @@ def single(codec: Codec, parts: Sequence[str], play: Play, agent: Agent, patient
     names = learned(agent, patient)
     if len(names) < len(parts):
         return search(codec, parts[len(names)])
-    return answer([codec.encode_text(name) for name in names], codec)
+    return answer_turn([codec.encode_text(name) for name in names], codec)
 
 
 def forking(codec: Codec, parts: Sequence[str], play: Play, agent: Agent, patient: bool) -> list[int]:
@@ -77,7 +77,7 @@ def forking(codec: Codec, parts: Sequence[str], play: Play, agent: Agent, patien
         return framed(Control.COMMIT, codec.encode_text(names[-1]))
     if len(play.agents) == 1:
         return framed(Control.FORK, codec.encode_text(str(len(parts))))
-    return answer([list(child.committed or ()) for child in play.agents[1:]], codec)
+    return answer_turn([list(child.committed or ()) for child in play.agents[1:]], codec)
 
 
 def learned(agent: Agent, patient: bool) -> list[str]:
@@ -89,14 +89,6 @@ def learned(agent: Agent, patient: bool) -> list[str]:
 def search(codec: Codec, part: str) -> list[int]:
     """Asks for a part in the very tokens that stand in the prompt, where it follows its number and a space."""
     return framed(Control.SEARCH, codec.encode_text(f" {part}"))
-
-
-def answer(names: list[list[int]], codec: Codec) -> list[int]:
-    """Answers with names in the very tokens in which they were shown: each is encoded as it is at a text's start."""
-    tokens: list[int] = []
-    for name in names:
-        tokens += [*codec.encode_text(SEPARATOR), *name] if tokens else name
-    return framed(Control.ANSWER, tokens)
 
 
 def shown_name(result: str) -> str:

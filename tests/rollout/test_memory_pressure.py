@@ -109,12 +109,12 @@ def test_a_pass_that_fails_half_way_leaves_nothing_behind(model: Model, monkeypa
     attend, last = PagedContext.attend, len(engine.backbone.model.model.layers) - 1
     passes, failures = [], []
 
-    def late(self: PagedContext, layer: int, q_HTD: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    def late(self: PagedContext, layer: int, q_HTD: torch.Tensor, *arguments: Any, **settings: Any) -> torch.Tensor:
         passes.extend([1] * (layer == last))
         if layer == last and len(passes) > 5 and q_HTD.shape[1] > 3:  # When states are advanced in place.
             failures.append(1)
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return attend(self, layer, q_HTD, *arguments)
+        return attend(self, layer, q_HTD, *arguments, **settings)
 
     monkeypatch.setattr(PagedContext, "attend", late)
     assert outcome(engine) == whole
