@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from octopus.train.disk import flush, write_whole
 
 SCHEMA_VERSION = 1
 
@@ -36,15 +37,7 @@ class Journal:
 
     def flush(self) -> None:
         """Waits until every line is on the disk."""
-        with self.path.open("a") as file:
-            os.fsync(file.fileno())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that whoever reads it finds the old text or the new, whenever the writer is killed."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text)
-    draft.replace(path)
+        flush(self.path)
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,24 @@
+"""Files that are on the disk, whole, when a function says so: a machine may lose its power at any moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def flush(path: Path) -> None:
+    """Waits until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file so that whoever reads it finds the old text or the new, whenever the writer is killed."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text)
+    flush(draft)
+    draft.replace(path)
+    flush(path.parent)

@@ -1,0 +1,82 @@
+"""The state of an optimizer by the names of the parameters, so that it does not hang on their order.
+
+Tensors are named `exp_avg/model.embed_tokens.weight`. The rest is JSON: for each group its names and options, and the
+numbers that a parameter's state has besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from octopus.core.errors import OctopusError
+from octopus.train.saves.tensors import like
+
+Tensors = dict[str, torch.Tensor]
+
+
+def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors, and what JSON holds."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    tensors: Tensors = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    groups = []
+    for group in optimizer.param_groups:
+        groups.append({"names": [names[one] for one in group["params"]], "options": _options(group)})
+        for parameter in group["params"]:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    tensors[f"{key}/{names[parameter]}"] = value
+                else:
+                    numbers.setdefault(names[parameter], {})[key] = value
+    return tensors, {"groups": groups, "numbers": numbers}
+
+
+def restore_optimizer(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: Iterable[tuple[str, torch.Tensor]],
+    rest: dict[str, Any],
+    *,
+    source: str,
+) -> None:
+    """Makes the optimizer what it was when it was saved.
+
+    Raises:
+        OctopusError: Its groups have other parameters.
+    """
+    parameters = dict(model.named_parameters())
+    names = {parameter: name for name, parameter in parameters.items()}
+    own = [sorted(names[one] for one in group["params"]) for group in optimizer.param_groups]
+    if own != [sorted(group["names"]) for group in rest["groups"]]:
+        raise OctopusError(f"{source}: the groups of the optimizer have other parameters than those that were saved")
+    options: dict[torch.Tensor, dict[str, Any]] = {}
+    for group, saved in zip(optimizer.param_groups, rest["groups"], strict=True):
+        group.update({key: _restored(group.get(key), value) for key, value in saved["options"].items()})
+        options |= dict.fromkeys(group["params"], group)
+    optimizer.state.clear()
+    for name, numbers in rest["numbers"].items():
+        optimizer.state[parameters[name]] = dict(numbers)
+    for full_name, value in tensors:
+        key, name = full_name.split("/", 1)
+        parameter = parameters[name]
+        optimizer.state[parameter] |= {key: _placed(value, parameter, options[parameter])}
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in {"params", "param_names"}}
+
+
+def _restored(present: object, saved: object) -> object:
+    """JSON knows no tuples."""
+    return tuple(saved) if isinstance(present, tuple) and isinstance(saved, list) else saved
+
+
+def _placed(value: torch.Tensor, parameter: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+    """Where the optimizer keeps it: beside its parameter, but a count of steps on the CPU unless kernels read it."""
+    if value.shape == parameter.shape:
+        return like(value, parameter)
+    on_device = group.get("capturable") or group.get("fused")
+    return value.to(parameter.device) if on_device else value
