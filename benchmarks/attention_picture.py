@@ -126,7 +126,8 @@ def _draw_rates(axes: Axes, rates: dict[str, dict[str, float]], ceiling: float) 
     axes.set(title="Roofline", xlabel="TFLOP/s on visible pairs", xlim=(0, 1.05 * ceiling))
     axes.set_yticks(range(len(names)), names, fontsize="x-small")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(loc="lower right")
+    axes.set_ylim(-2.5, len(names))  # Room for the legend below the last case.
+    axes.legend(loc="lower center", ncols=3)
 
 
 def main() -> int:

@@ -1,4 +1,8 @@
-"""The `octopus` command. Exit codes: 0 done, 1 the run failed, 2 the command line or the configuration is wrong."""
+"""The `octopus` command.
+
+Exit codes: 0 done, 1 the run failed, 2 the command line or the configuration is wrong, 143 SIGTERM ended the run, 130
+SIGINT did.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from octopus import __version__
-from octopus.core.errors import ConfigError, OctopusError
+from octopus.core.errors import ConfigError, OctopusError, Stopped
 from octopus.retrieval.errors import RetrievalError
 
 
@@ -20,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"octopus: {error}", file=sys.stderr)
         return 2
+    except Stopped as stopped:
+        print(f"octopus: {stopped}", file=sys.stderr)
+        return stopped.exit_code
     except (OctopusError, RetrievalError) as error:
         print(f"octopus: {error}", file=sys.stderr)
         return 1
@@ -66,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="print the final table of a job again")
     report.set_defaults(run=_report)
     report.add_argument("folder", type=Path, metavar="RUN_FOLDER")
+    export = commands.add_parser("export", help="write a policy as a Hugging Face folder")
+    export.set_defaults(run=_export)
+    export.add_argument("source", type=Path, metavar="RUN_OR_SAVE", help="folder of a run, a save or a policy")
+    export.add_argument("out", type=Path, metavar="OUT", help="folder to write: new or empty")
     return parser
 
 
@@ -111,6 +122,12 @@ def _report(options: argparse.Namespace) -> None:
 
     print(final_table(options.folder))
     print(speed(options.folder))
+
+
+def _export(options: argparse.Namespace) -> None:
+    from octopus.train.export import export
+
+    print(f"exported {export(options.source, options.out)} to {options.out}")
 
 
 def _count(text: str) -> int:

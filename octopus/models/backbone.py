@@ -111,8 +111,8 @@ class Backbone:
         ids_1T, positions_1T = (torch.from_numpy(x)[None].to(self.device) for x in (tokens_T, positions_T))
         if not len(tokens_T):  # the library's layers cannot take zero rows
             return self.model.get_input_embeddings()(ids_1T)[0]
-        output = self.model.model(
+        hidden_1TC: Tensor = self.model(
             input_ids=ids_1T, position_ids=positions_1T, use_cache=False, octopus=context
         )
-        return output.last_hidden_state[0]
+        return hidden_1TC[0]
 

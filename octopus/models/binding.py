@@ -5,6 +5,8 @@ no name in the state dict changes. What is replaced, and why:
 
 - norms and the recurrent layer, which the library computes in float32 whatever the weights: here in
   `promote(dtype, float32)`;
+- the model's own forward, which would make the logits of every row: it is still what runs the layers, so that hooks on
+  the whole model are called too;
 - the rotary embedding: it turns by zero, so that queries and keys reach attention unrotated;
 - the attention function: it asks the context, which travels as the keyword `octopus`. No mask function is registered
   beside it, and for a name without one the library makes no mask and does not look for packed sequences (which it
@@ -37,6 +39,7 @@ def bind(model: PreTrainedModel) -> None:
         forward = _FORWARDS.get(type(module).__name__)
         if forward is not None:
             module.forward = MethodType(forward, module)
+    model.forward = MethodType(_last_hidden_state, model)
 
 
 def attention(
@@ -62,6 +65,11 @@ def _required(context: Context | None) -> Context:
     if context is None:
         raise TypeError("this model is bound to Octopus: call it through Backbone.packed or Backbone.paged")
     return context
+
+
+def _last_hidden_state(model: Any, *ids: Tensor, **inputs: Any) -> Tensor:
+    """[B, T, C] after the final norm. Logits are made by whoever needs them, of chosen rows."""
+    return model.model(*ids, **inputs).last_hidden_state
 
 
 def _no_rotation(

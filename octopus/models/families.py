@@ -45,7 +45,7 @@ FAMILIES = (
     Family(name="Gemma-3", model_types=("gemma3_text",), model_class="Gemma3ForCausalLM", kinds=(FULL, SLIDING)),
 )
 
-# Why some families can not be run, beyond not being listed.
+# Why some families cannot be run at all.
 _ALIBI = "its positions are a bias on scores (ALiBi), not a rotation"
 _LEARNED = "its positions are learned and added to the tokens, so a mounted token cannot be seen anywhere else"
 _CHUNKED = "its attention is cut into chunks by position, so what a mount shows would hang on where a chunk ends"

@@ -6,9 +6,10 @@ error, and nothing changes the configuration once the run has started.
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,11 @@ from octopus.train.schema import above, at_least, at_most, below, lines, parse
 
 Count = Annotated[int, at_least(1)]
 Index = Annotated[int, at_least(0)]
+Seed = Annotated[int, at_least(0), below(1 << 32)]
 Positive = Annotated[float, above(0.0)]
 NonNegative = Annotated[float, at_least(0.0)]
 Share = Annotated[float, at_least(0.0), at_most(1.0)]
+LoggerName = Literal["tensorboard", "wandb", "trackio"]
 Fraction = Annotated[float, at_least(0.0), below(1.0)]
 
 
@@ -36,8 +39,14 @@ class RunConfig:
     """The last step is saved as well."""
     resume: bool = False
     """Goes on from the newest save in the folder; without it a folder that holds saves is refused."""
-    seed: Index = 0
-    """Seeds torch's generators when the run starts."""
+    seed: Seed = 0
+    """Seeds the generators of torch, numpy and Python when the run starts."""
+    stop_seconds: Positive = 60.0
+    """Most seconds from SIGTERM or SIGINT to the end; the run saves in that time, or ends without."""
+    loggers: tuple[LoggerName, ...] = ()
+    """Where figures go besides metrics.jsonl, which is always written. Each is an extra of the package."""
+    project: str = "octopus"
+    """Of Weights & Biases and trackio; the run is named like its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +65,32 @@ class ModelConfig:
 class LossConfig:
     """What is minimised."""
 
-    name: Literal["grpo", "likelihood"] = "grpo"
-    """`likelihood` imitates: log-probabilities weighted by advantage, whoever sampled the tokens."""
-    clip_low: Fraction = 0.2
-    """Ratios below 1 - clip_low carry no gradient where the advantage is negative."""
+    name: Literal["dapo", "grpo", "dr_grpo", "gspo", "cispo", "likelihood"] = "dapo"
+    """The terms are told in `losses`, their denominators in `counts`. `likelihood` imitates: log-probabilities weighted
+    by advantage, whoever sampled the tokens."""
+    clip_low: Share = 0.2
+    """Ratios below 1 - clip_low carry no gradient where the advantage is negative. gspo wants bounds near 3e-4."""
     clip_high: Positive = 0.2
     """Ratios above 1 + clip_high carry no gradient where the advantage is positive."""
+    sequence_tokens: Count = 64
+    """What dr_grpo divides a sequence's sum by, whatever its length; its authors take the longest that is allowed."""
+    anchor: Literal["rollout", "trainer"] = "rollout"
+    """What ratios are taken to: log-probabilities as recorded at the sampling, or those of the trainer's own pass
+    before the first update. That costs a pass without gradients; terms are then weighted by the ratio of the two."""
+    importance_cap: Positive = 2.0
+    """Largest such weight of a term."""
+    kl_weight: NonNegative = 0.0
+    """Of the KL divergence from the policy that the run began with. It acts on every sampled token, also of groups
+    whose rewards are all equal."""
+    entropy_weight: NonNegative = 0.0
+    """Of the mean entropy of what tokens are drawn from, which is raised. It acts on every sampled token."""
     divide_by_deviation: bool = False
     """Divides advantages by the group's deviation. Off by default: it blows small differences up to unit size."""
+
+    @property
+    def regularised(self) -> bool:
+        """Whether tokens without advantage have a gradient, so that their episodes must be packed too."""
+        return self.kl_weight > 0 or self.entropy_weight > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +110,31 @@ class OptimizerConfig:
     """AdamW."""
 
     learning_rate: Positive
+    """The highest."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How it falls after the warm-up, over the steps of the stage."""
+    warmup_steps: Index = 0
+    """Steps over which it rises linearly from 0; the first step already has the first part of the rise."""
+    final_share: Share = 0.0
+    """What is left of the learning rate after the last step, unless it is constant."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
+    epsilon: Positive = 1e-8
     weight_decay: NonNegative = 0.0
+    """Of matrices; norms, biases and other vectors never decay."""
+    decay_embeddings: bool = True
+    """Whether embeddings, and heads tied to them, decay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterConfig:
+    """Low-rank adapters (LoRA, arXiv 2106.09685): only they are trained, the model's own weights stay."""
+
+    rank: Count = 16
+    alpha: Count = 32
+    """What an adapter adds is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Last parts of the names of the linear layers that get one; if none is named, all but the head."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +147,7 @@ class TrainConfig:
     optimizer: OptimizerConfig
     loss: LossConfig = field(default_factory=LossConfig)
     step: StepConfig = field(default_factory=StepConfig)
+    adapter: AdapterConfig | None = None
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -142,6 +192,17 @@ def read_table(path: Path, *, overrides: Sequence[str] = ()) -> tuple[dict[str, 
 def describe(config: object) -> str:
     """Lists every key with its value, defaults included, one a line."""
     return "\n".join(lines(config))
+
+
+def digest_of(config: object) -> str:
+    """A hash of every key and value of a configuration tree."""
+    return hashlib.sha256(describe(config).encode()).hexdigest()
+
+
+def run_digest(config: TrainConfig) -> str:
+    """The same for runs that may be resumed as one another: all but where they stop and what they leave where."""
+    run = RunConfig(folder="", steps=1, seed=config.run.seed)
+    return digest_of(replace(config, run=run))
 
 
 def _apply(override: str, table: dict[str, Any]) -> None:

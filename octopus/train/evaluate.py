@@ -14,6 +14,7 @@ from octopus.retrieval.questions import Split, questions
 from octopus.rollout.environment import Task
 from octopus.rollout.loop import Rollouts
 from octopus.train.job_config import Mode, RolloutConfig
+from octopus.train.parallel.shared_rollouts import SharedRollouts
 from octopus.train.players import new_engine, new_rollouts
 from octopus.train.policy import load_policy, policy_folder
 from octopus.train.tasks import held_out, library_retriever
@@ -25,7 +26,7 @@ class Evaluation:
 
     Attributes:
         questions: Names of the tasks.
-        parts: Number of parts of each question.
+        parts: Number of parts of each question; 0 where it has none.
         correct: Whether its answer was exactly right.
         rewards: What its answer earned, 0 to 1.
         outcomes: How many episodes ended in which way.
@@ -46,7 +47,7 @@ class Evaluation:
 
     def lines(self) -> Iterator[str]:
         """For people: exact match over all questions and by number of parts, and how the episodes ended."""
-        for parts in (None, *sorted(set(self.parts))):
+        for parts in (None, *sorted(set(self.parts) - {0})):
             chosen = [
                 right for own, right in zip(self.parts, self.correct, strict=True) if parts in (None, own)
             ]
@@ -67,7 +68,7 @@ class Evaluation:
         }
 
 
-def evaluate(greedy: Rollouts, tasks: Sequence[Task]) -> Evaluation:
+def evaluate(greedy: Rollouts | SharedRollouts, tasks: Sequence[Task]) -> Evaluation:
     """Plays each task once.
 
     Args:

@@ -12,14 +12,18 @@ from typing import Annotated, Any, Literal
 
 from octopus.core.errors import ConfigError
 from octopus.train.config import (
+    AdapterConfig,
     Count,
     Index,
+    LoggerName,
     LossConfig,
     NonNegative,
     OptimizerConfig,
     Positive,
+    Seed,
     Share,
     StepConfig,
+    digest_of,
     read_table,
 )
 from octopus.train.schema import at_least, at_most, parse
@@ -36,14 +40,20 @@ class JobRunConfig:
 
     folder: str
     """The run folder."""
-    seed: Index = 0
-    """Of questions, scripts, rollouts and torch's generators."""
+    seed: Seed = 0
+    """Of questions, scripts, rollouts and the generators of torch, numpy and Python."""
     save_every_steps: Count = 10
     """Steps that are evaluated, and the last one, are saved as well."""
     trace_events: Index = 20_000
     """Most events in trace.jsonl."""
     resume: bool = False
     """Goes on from the newest save in the folder; without it a folder that holds saves is refused."""
+    stop_seconds: Positive = 60.0
+    """Most seconds from SIGTERM or SIGINT to the end; the job saves in that time, or ends without."""
+    loggers: tuple[LoggerName, ...] = ()
+    """Where figures go besides metrics.jsonl, which is always written. Each is an extra of the package."""
+    project: str = "octopus"
+    """Of Weights & Biases and trackio; the run is named like its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +61,40 @@ class JobModelConfig:
     """The policy to begin with."""
 
     name: str = "shipped"
-    """The folder of a policy or of a finished job; `shipped` is the one that comes with the package."""
+    """The folder of a policy or of a finished job; `shipped` is the one that comes with the package. With `chat` any
+    folder or name that the Hugging Face libraries resolve."""
+    dialect: Literal["codec", "chat"] = "codec"
+    """How the policy acts: in the control tokens of its own codec, or in tool calls of the model's chat template."""
+    gguf_file: str | None = None
+    """With `chat`: file name of GGUF weights in that folder."""
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """The questions."""
+    """What is asked."""
 
+    kind: Literal["questions", "rows"] = "questions"
+    """Questions about Python's standard library, of which the next three keys speak, or rows of your own."""
     parts: tuple[Parts, ...] = (1, 2, 3, 4)
     """How many parts questions have, in equal shares."""
     lost_searches: Share = 0.25
     """Share of searches that show nothing; see `DescribedObjects`."""
     train_questions: Count = 2_000
     """How many of the train split are drawn before they come round again."""
+    file: str | None = None
+    """JSONL with one row a line: a `prompt`, and columns for the reward functions."""
+    held_out: str | None = None
+    """Rows for evaluation; without such a file they are the last ones of `file`."""
+    reward: tuple[str, ...] = ()
+    """Reward functions of rows, as `module:function`."""
+    reward_weights: tuple[float, ...] = ()
+    """One a function; none weighs all the same, 1."""
+    reward_seconds: Positive = 600.0
+    """How long the functions may take for all rollouts of a step together."""
+    corpus: str | None = None
+    """JSONL with one document a line (`id`, `name`, `text`) that agents may search and open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +115,8 @@ class RolloutConfig:
     """Most episodes that are played at the same time."""
     turn_tokens: Count = 64
     """Most tokens of an agent's turn."""
+    thread_tokens: Count = 256
+    """Most tokens of an agent, all its turns together."""
     turns: Count = 12
     """Most turns of an agent."""
 
@@ -95,11 +126,31 @@ class ImitationConfig:
     """The warm-up: what a scripted policy does is imitated."""
 
     steps: Index = 0
+    file: str | None = None
+    """Episodes of your own to imitate, in the format of episodes.jsonl; without such a file a script plays."""
     episodes: Count = 32
-    """Scripted episodes a step."""
+    """Episodes a step."""
     patient: Share = 0.35
     """Share of them that search again where a search showed nothing; the others give the part up."""
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(learning_rate=1e-3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditConfig:
+    """What a branch's tokens are paid beside the episode's advantage."""
+
+    method: Literal["coverage", "rescore", "regenerate", "none"] = "coverage"
+    """What a branch added: evidence, likelihood of the right answer, or reward of the answer decoded again."""
+    scope: Literal["closure", "recompute"] = "closure"
+    """Whether what others wrote under its influence is hidden with it, or stays, computed again without it."""
+    weight: NonNegative = 0.5
+    """Weight of what it added by itself. 0 pays branches like the episode."""
+    clip: Positive = 5.0
+    """Largest size of what it added, in nats a token (`rescore`); differences of rewards are never above 1."""
+    regenerate_share: Share = 0.0
+    """Share of the episodes whose answers are also decoded again, to log how alike both order branches."""
+    samples: Count = 1
+    """Answers that are decoded for each branch that is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +164,9 @@ class GrpoConfig:
     """Episodes a question: the group whose rewards are compared."""
     updates: Count = 1
     """Optimiser steps on the same episodes."""
-    branch_weight: NonNegative = 0.5
-    """Weight of what a branch added by itself, beside the episode's advantage. 0 pays branches like the episode."""
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(learning_rate=1e-4))
     loss: LossConfig = field(default_factory=LossConfig)
+    credit: CreditConfig = field(default_factory=CreditConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +203,7 @@ class JobConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     step: StepConfig = field(default_factory=StepConfig)
+    adapter: AdapterConfig | None = None
 
 
 def is_job(table: dict[str, Any]) -> bool:
@@ -171,17 +222,42 @@ def parse_job(table: dict[str, Any], *, source: str) -> JobConfig:
     config = parse(JobConfig, table, source=source)
     if not config.task.parts:
         raise ConfigError(f"{source}: task.parts: expected at least one number of parts, came an empty list")
+    credit = config.grpo.credit
+    if config.rollout.mode == "text" and (credit.method in ("rescore", "regenerate") or credit.regenerate_share):
+        raise ConfigError(
+            f"{source}: grpo.credit: text that was handed over cannot be hidden from a thread; with rollout.mode = "
+            f'"text" expected method "coverage" or "none" and regenerate_share 0, came method "{credit.method}" and '
+            f"regenerate_share {credit.regenerate_share}"
+        )
+    _check_task(config, source=source)
+    if config.grpo.loss.kl_weight and config.imitation.steps:
+        raise ConfigError(
+            f"{source}: grpo.loss.kl_weight: keeps to the policy that the job begins with, so it cannot follow "
+            f"imitation.steps = {config.imitation.steps}; imitate in a job of its own and set model.name to its folder"
+        )
     return config
 
 
-def same_run(one: JobConfig, other: JobConfig) -> bool:
-    """Whether a run of `one` may be resumed as `other`: all but where it stops, and that it resumes, is the same."""
-    return _bare(one) == _bare(other)
+def _check_task(config: JobConfig, *, source: str) -> None:
+    """Raises ConfigError unless what rows and chats need is there, and nothing that they cannot do is asked."""
+    task = config.task
+    rows = {"file": task.file, "held_out": task.held_out, "reward": task.reward, "corpus": task.corpus}
+    if task.kind == "rows":
+        for key in ("file", "reward"):
+            if not rows[key]:
+                raise ConfigError(f"{source}: task.{key}: missing, which rows need")
+    elif any(rows.values()):
+        key = next(key for key, value in rows.items() if value)
+        raise ConfigError(f'{source}: task.{key}: is for rows; set task.kind = "rows"')
+    scripted = task.kind == "questions" and config.model.dialect == "codec"
+    if config.imitation.steps and config.imitation.file is None and not scripted:
+        raise ConfigError(
+            f"{source}: imitation.file: missing: a script plays questions in the codec's tokens only; give episodes of "
+            "your own, or set imitation.steps = 0"
+        )
 
 
-def _bare(config: JobConfig) -> JobConfig:
-    return replace(
-        config,
-        run=replace(config.run, folder="", resume=False, save_every_steps=1),
-        grpo=replace(config.grpo, steps=0),
-    )
+def job_digest(config: JobConfig) -> str:
+    """The same for jobs that may be resumed as one another: all but where they stop and what they leave where."""
+    run = JobRunConfig(folder="", seed=config.run.seed)
+    return digest_of(replace(config, run=run, grpo=replace(config.grpo, steps=0)))

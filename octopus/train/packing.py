@@ -5,6 +5,7 @@ Letters: N loss terms.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from octopus.core.errors import PlanError
 from octopus.core.segment import Segment
 from octopus.rollout.episode import Episode, SampledToken
 from octopus.train.advantages import group_advantages
+from octopus.train.counts import Counts
 from octopus.train.targets import Targets, targets
 
 Groups = Sequence[Sequence[Episode]]
@@ -31,17 +33,30 @@ class Pack:
         targets: What is predicted, one for each loss term.
         sampled_log_probabilities_N: Natural log, as recorded at the sampling; NaN where nothing was recorded.
         advantages_N: Advantage of each term.
+        sequences_N: Number of each term's sequence: the live sampled tokens of one thread in one episode.
+        sequence_terms_N: How many terms that sequence has in the whole step, also where it was cut.
+        anchor_log_probabilities_N: Under the policy that ratios are taken to; NaN until `scored` has filled it in.
+        reference_log_probabilities_N: Under the policy not to stray from; likewise.
     """
 
     plan: Plan
     targets: Targets
     sampled_log_probabilities_N: np.ndarray
     advantages_N: np.ndarray
+    sequences_N: np.ndarray
+    sequence_terms_N: np.ndarray
+    anchor_log_probabilities_N: np.ndarray
+    reference_log_probabilities_N: np.ndarray
 
     @property
     def loss_terms(self) -> int:
         """Number of loss terms."""
         return len(self.advantages_N)
+
+    @property
+    def counts(self) -> Counts:
+        """What the pack adds to the counts of its step."""
+        return Counts.of(self.sequence_terms_N)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,14 +72,16 @@ class RatedEpisode:
     advantages: tuple[float, ...]
 
     @property
-    def loss_terms(self) -> int:
-        """Number of loss terms."""
-        return sum(token.live for token in self.episode.sampled)
+    def counts(self) -> Counts:
+        """What the episode adds to the counts of its step."""
+        lengths = Counter(token.thread for token in self.episode.sampled if token.live)
+        return Counts(terms=lengths.total(), sequences=len(lengths))
 
     @property
     def silent(self) -> bool:
-        """Whether every advantage is 0, so that packing it would change no gradient."""
-        return not any(self.advantages)
+        """Whether the advantage of every live token is 0, so that only a regularised loss has a gradient for it."""
+        pairs = zip(self.episode.sampled, self.advantages, strict=True)
+        return not any(advantage for token, advantage in pairs if token.live)
 
 
 def pack(groups: Groups, *, divide_by_deviation: bool = False) -> Pack:
@@ -109,11 +126,19 @@ def pack_rated(rated: Sequence[RatedEpisode]) -> Pack:
                 "before it on its path that could predict it; it must be given"
             )
     recorded = [term.token.log_probability for term in terms]
+    _, sequences_N, lengths = np.unique(
+        np.array([(term.number, term.token.thread) for term in terms], dtype=np.int64).reshape(-1, 2),
+        axis=0, return_inverse=True, return_counts=True,
+    )  # fmt: skip
     return Pack(
         plan=plan,
         targets=targets(plan, token_rows_N),
         sampled_log_probabilities_N=np.array([np.nan if value is None else value for value in recorded]),
         advantages_N=np.array([term.advantage for term in terms]),
+        sequences_N=sequences_N,
+        sequence_terms_N=lengths[sequences_N],
+        anchor_log_probabilities_N=np.full(len(terms), np.nan),
+        reference_log_probabilities_N=np.full(len(terms), np.nan),
     )
 
 
@@ -121,7 +146,8 @@ def bins(rated: Sequence[RatedEpisode], *, budget_tokens: int) -> list[list[Rate
     """Cuts episodes, in their order, into packs of at most `budget_tokens` unique tokens each.
 
     Neighbours stay together, so that what the episodes of one task share is packed once. An episode that is larger than
-    the budget alone gets a pack of its own. Denominators are the whole step's, so the cut changes no gradient.
+    the budget alone gets a pack of its own, to be cut by `split`. Denominators are the whole step's, so neither changes
+    a gradient.
     """
     filled: list[list[RatedEpisode]] = []
     held: set[Segment] = set()
@@ -150,16 +176,17 @@ def path_tokens(episodes: Sequence[Episode]) -> int:
 
 
 class _Term(NamedTuple):
+    number: int
     episode: str
     token: SampledToken
     advantage: float
 
 
 def _terms(rated: Sequence[RatedEpisode]) -> Iterator[_Term]:
-    for one in rated:
+    for number, one in enumerate(rated):
         for token, advantage in zip(one.episode.sampled, one.advantages, strict=True):
             if token.live:
-                yield _Term(one.episode.name, token, advantage)
+                yield _Term(number, one.episode.name, token, advantage)
 
 
 def _segments(rated: Sequence[RatedEpisode]) -> Iterable[Segment]:

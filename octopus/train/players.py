@@ -6,7 +6,7 @@ from transformers import PreTrainedModel
 
 from octopus.core.trace import Trace
 from octopus.rollout.agents import AgentLimits
-from octopus.rollout.codec import Codec
+from octopus.rollout.dialect import Dialect
 from octopus.rollout.engine import Engine
 from octopus.rollout.loop import Rollouts
 from octopus.rollout.modes import MODES
@@ -14,7 +14,7 @@ from octopus.train.job_config import PAGE_SIZE, RolloutConfig
 
 
 def new_engine(
-    model: PreTrainedModel, codec: Codec, config: RolloutConfig, *, trace: Trace | None = None
+    model: PreTrainedModel, codec: Dialect, config: RolloutConfig, *, trace: Trace | None = None
 ) -> Engine:
     """An engine for the model; it takes the model over."""
     return Engine(
@@ -28,14 +28,16 @@ def new_engine(
     )
 
 
-def new_rollouts(engine: Engine, codec: Codec, config: RolloutConfig, *, temperature: float) -> Rollouts:
+def new_rollouts(engine: Engine, codec: Dialect, config: RolloutConfig, *, temperature: float) -> Rollouts:
     """A player on the engine. In lockstep: who shares a batch does not depend on how fast tools are."""
     return Rollouts(
         engine,
         codec,
         MODES[config.mode],
         temperature=temperature,
-        limits=AgentLimits(turn_tokens=config.turn_tokens, turns=config.turns),
+        limits=AgentLimits(
+            turn_tokens=config.turn_tokens, thread_tokens=config.thread_tokens, turns=config.turns
+        ),
         most_episodes=config.episodes,
         lockstep=True,
     )

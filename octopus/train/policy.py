@@ -12,6 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from octopus.core.errors import ConfigError
 from octopus.models.families import family_of
 from octopus.rollout.codec import Codec
+from octopus.rollout.dialect import Dialect
+from octopus.train.adapter import plain_state
+from octopus.train.disk import flush
 
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
@@ -46,17 +49,22 @@ def load_policy(folder: Path, *, dtype: torch.dtype, device: str) -> tuple[PreTr
     return model.to(device).eval(), codec
 
 
-def save_policy(folder: Path, model: PreTrainedModel, codec: Codec) -> None:
-    """Writes a model and its codec, whole or not at all; an earlier one there is replaced."""
+def save_policy(folder: Path, model: PreTrainedModel, codec: Dialect) -> None:
+    """Writes a model, its adapter merged, and its codec, whole or not at all; an earlier one there is replaced."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder.parent) as scratch:
         draft = Path(scratch) / "new"
         draft.mkdir()
         model.config.save_pretrained(draft)
+        if model.generation_config is not None:
+            model.generation_config.save_pretrained(draft)
         # Tied weights once, under the name of the embedding, as the library expects them.
-        tensors = {name: tensor.detach().contiguous() for name, tensor in model.named_parameters()}
+        tensors = {name: tensor.contiguous() for name, tensor in plain_state(model).items()}
         save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
         codec.save(draft / TOKENIZER)
+        for path in (*draft.iterdir(), draft):
+            flush(path)
         if folder.exists():
             folder.rename(Path(scratch) / "old")
         draft.rename(folder)
+        flush(folder.parent)

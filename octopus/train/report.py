@@ -63,7 +63,7 @@ def _exact_match(before: Line, after: Line, seed: int) -> Iterator[str]:
     yield f"exact match, greedy, {count} test questions   before    after   difference [95 % interval, paired]"
     everything = range(count)
     yield _compared("all", before, after, "correct", everything, seed)
-    for parts in sorted(set(before["parts"])):
+    for parts in sorted(set(before["parts"]) - {0}):
         chosen = [i for i, own in enumerate(before["parts"]) if own == parts]
         label = f"{parts} part{'s' if parts > 1 else ''} ({len(chosen)})"
         yield _compared(label, before, after, "correct", chosen, seed)

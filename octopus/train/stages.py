@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -13,15 +14,27 @@ import torch
 
 from octopus.models.backbone import Backbone
 from octopus.rollout.codec import Codec
-from octopus.rollout.loop import Rollouts
+from octopus.rollout.dialect import Dialect
+from octopus.rollout.environment import Task
 from octopus.rollout.records import RolloutRecord
 from octopus.rollout.scripted import play_script
 from octopus.train.config import LossConfig, OptimizerConfig
+from octopus.train.credit.crediting import Crediting
+from octopus.train.credit.world import Played
+from octopus.train.data.demonstrations import Demonstrations
 from octopus.train.footprint import footprint, primitives
 from octopus.train.job_config import PAGE_SIZE, JobConfig
+from octopus.train.optimizer import set_learning_rate
 from octopus.train.packing import Pack, RatedEpisode, bins, evenly, pack_rated
-from octopus.train.rating import Rating, rate
-from octopus.train.step import train_step
+from octopus.train.parallel.balance import Work, deal
+from octopus.train.parallel.ranks import ALONE, Ranks
+from octopus.train.parallel.sharding import whole
+from octopus.train.parallel.shared_rollouts import SharedRollouts
+from octopus.train.parallel.split import split
+from octopus.train.rating import Rating, comparable, rate
+from octopus.train.reference import Reference
+from octopus.train.scoring import scored
+from octopus.train.step import NOTHING, train_step
 from octopus.train.tasks import Tasks
 
 
@@ -49,31 +62,54 @@ class Stage(Protocol):
 
 
 class Imitation:
-    """Every token that a scripted policy samples is made likelier: the loss is the mean negative log-likelihood."""
+    """Every token that a script, or a demonstration, samples is made likelier.
+
+    The loss is the mean negative log-likelihood.
+    """
 
     name = "imitation"
 
-    def __init__(self, config: JobConfig, *, backbone: Backbone, codec: Codec, tasks: Tasks) -> None:
+    def __init__(
+        self, config: JobConfig, *, backbone: Backbone, codec: Dialect, tasks: Tasks, ranks: Ranks = ALONE
+    ) -> None:
         self.optimizer = config.imitation.optimizer
         self._patient = config.imitation.patient
         self._config = config
         self._backbone = backbone
         self._codec = codec
         self._tasks = tasks
+        self._demonstrations = None
+        if config.imitation.file is not None:
+            path, vocabulary = Path(config.imitation.file), codec.vocabulary
+            self._demonstrations = Demonstrations.read(path, vocabulary=vocabulary, seed=config.run.seed)
+        self._ranks = ranks
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
+        records = self._records(number)
+        packs = imitation_packs(records, budget_tokens=self._config.packing.budget_tokens)
+        set_learning_rate(optimizer, self.optimizer, step=number, steps=self._config.imitation.steps)
+        result = train_step(
+            self._backbone,
+            own_packs(packs, self._backbone, self._ranks),
+            optimizer,
+            loss=LossConfig(name="likelihood"),
+            step=self._config.step,
+            ranks=self._ranks,
+        )
+        return StageStep(figures=asdict(result), records=records)
+
+    def _records(self, number: int) -> tuple[RolloutRecord, ...]:
+        """What is imitated in the step of that number."""
+        if self._demonstrations is not None:
+            return self._demonstrations.draw(number, self._config.imitation.episodes)
+        assert isinstance(self._codec, Codec)  # The configuration was refused otherwise.
         mode = self._config.rollout.mode
-        records = tuple(
+        return tuple(
             play_script(name, environment, self._codec, mode, patient=Random(name).random() < self._patient)
             for environment in self._tasks.scripted(number)
             for name in [f"imitation-{number}/{environment.question.id}"]
         )
-        packs = imitation_packs(records, budget_tokens=self._config.packing.budget_tokens)
-        result = train_step(
-            self._backbone, packs, optimizer, loss=LossConfig(name="likelihood"), step=self._config.step
-        )
-        return StageStep(figures=asdict(result), records=records)
 
 
 class Reinforcement:
@@ -81,12 +117,25 @@ class Reinforcement:
 
     name = "grpo"
 
-    def __init__(self, config: JobConfig, *, backbone: Backbone, rollouts: Rollouts, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        config: JobConfig,
+        *,
+        backbone: Backbone,
+        rollouts: SharedRollouts,
+        tasks: Tasks,
+        crediting: Crediting,
+        reference: Reference | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
         self.optimizer = config.grpo.optimizer
         self._config = config
         self._backbone = backbone
         self._rollouts = rollouts
         self._tasks = tasks
+        self._crediting = crediting
+        self._reference = reference
+        self._ranks = ranks
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
@@ -94,20 +143,20 @@ class Reinforcement:
         tasks, grpo = self._tasks.training(number), self._config.grpo
         groups = self._rollouts.run(tasks)
         rollout_seconds = time.perf_counter() - started
-        ratings = [
-            rate(
-                task.environment,
-                group,
-                branch_weight=grpo.branch_weight,
-                divide_by_deviation=grpo.loss.divide_by_deviation,
-            )
-            for task, group in zip(tasks, groups, strict=True)
-        ]
+        ratings, credit_figures = self._rate(tasks, groups)
         rated = [one for rating in ratings for one in rating.episodes]
-        packs = _packs(
-            [one for one in rated if not one.silent], budget_tokens=self._config.packing.budget_tokens
-        )
-        silent_terms = sum(one.loss_terms for one in rated if one.silent)
+        heard = [one for one in rated if grpo.loss.regularised or not one.silent]
+        silent = [one for one in rated if one.silent and not grpo.loss.regularised]
+        packs = _packs(heard, budget_tokens=self._config.packing.budget_tokens)
+        with whole(self._backbone.model):
+            packs = scored(
+                self._backbone,
+                own_packs(packs, self._backbone, self._ranks),
+                loss=grpo.loss,
+                step=self._config.step,
+                reference=self._reference,
+            )
+        set_learning_rate(optimizer, self.optimizer, step=number, steps=grpo.steps)
         results = [
             train_step(
                 self._backbone,
@@ -115,7 +164,8 @@ class Reinforcement:
                 optimizer,
                 loss=grpo.loss,
                 step=self._config.step,
-                silent_terms=silent_terms,
+                silent=sum((one.counts for one in silent), NOTHING),
+                ranks=self._ranks,
             )
             for _ in range(grpo.updates)
         ]
@@ -124,21 +174,35 @@ class Reinforcement:
             results[0],
             updated=all(result.updated for result in results),
             packed_tokens=sum(result.packed_tokens for result in results),
+            oom_retries=sum(result.oom_retries for result in results),
             step_seconds=sum(result.step_seconds for result in results),
         )
         records = tuple(record for group in groups for record in group)
-        figures = rollout_figures(records, ratings) | {"rollout_seconds": rollout_seconds} | asdict(result)
-        return StageStep(figures=figures, records=records)
+        figures = rollout_figures(records, ratings) | credit_figures | {"rollout_seconds": rollout_seconds}
+        return StageStep(figures=figures | asdict(result), records=records)
 
-
-def new_optimizer(model: torch.nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """AdamW over all weights of a model."""
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-    )
+    def _rate(
+        self, tasks: Sequence[Task], groups: Sequence[Sequence[RolloutRecord]]
+    ) -> tuple[list[Rating], dict[str, Any]]:
+        """Rates all groups, whose branches are credited together, and says what there is to say about the credit."""
+        started = time.perf_counter()
+        fair = [
+            comparable([Played(environment=task.environment, record=record) for record in group])
+            for task, group in zip(tasks, groups, strict=True)
+        ]
+        with whole(self._backbone.model):
+            credited = self._crediting.credit([played for group in fair for played in group])
+        terms = iter(credited.terms)
+        ratings = [
+            rate(
+                group,
+                [next(terms) for _ in group],
+                credit=self._config.grpo.credit,
+                divide_by_deviation=self._config.grpo.loss.divide_by_deviation,
+            )
+            for group in fair
+        ]
+        return ratings, credited.figures | {"credit_seconds": time.perf_counter() - started}
 
 
 def imitation_packs(records: Sequence[RolloutRecord], *, budget_tokens: int) -> list[Pack]:
@@ -149,16 +213,12 @@ def imitation_packs(records: Sequence[RolloutRecord], *, budget_tokens: int) -> 
 def rollout_figures(records: Sequence[RolloutRecord], ratings: Sequence[Rating]) -> dict[str, Any]:
     """What there is to say about the rollouts of one step, their wall time left aside."""
     episodes = [record.episode for record in records]
-    terms = [term for rating in ratings for episode_terms in rating.terms for term in episode_terms]
-    defined = [term for term in terms if term is not None]
     return {
         "reward": sum(episode.reward for episode in episodes) / len(episodes),
         "exact_match": sum(record.correct for record in records) / len(records),
         "outcomes": dict(sorted(Counter(record.outcome for record in records).items())),
         "silent_groups": sum(_silent(rating) for rating in ratings),
-        "branches": len(terms),
-        "branch_terms_undefined": len(terms) - len(defined),
-        "branch_term": sum(defined) / len(defined) if defined else None,
+        "branches": sum(len(episode.branches) for episode in episodes),
         "sampled_tokens": sum(len(episode.sampled) for episode in episodes),
         "primitives": primitives(records),
     } | asdict(footprint(episodes, page_size=PAGE_SIZE))
@@ -166,7 +226,13 @@ def rollout_figures(records: Sequence[RolloutRecord], ratings: Sequence[Rating])
 
 def _packs(rated: Sequence[RatedEpisode], *, budget_tokens: int) -> list[Pack]:
     """At least one pack, so that a step without episodes is a step without effect."""
-    return [pack_rated(filled) for filled in bins(rated, budget_tokens=budget_tokens) or [[]]]
+    filled = bins(rated, budget_tokens=budget_tokens) or [[]]
+    return [part for one in filled for part in split(pack_rated(one), budget_tokens=budget_tokens)]
+
+
+def own_packs(packs: Sequence[Pack], backbone: Backbone, ranks: Ranks) -> list[Pack]:
+    """The packs that this rank passes over, of those that all ranks have made alike."""
+    return deal(packs, Work.of(backbone), ranks=ranks.size)[ranks.rank]
 
 
 def _silent(rating: Rating) -> bool:

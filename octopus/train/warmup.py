@@ -17,8 +17,9 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 from octopus.models.backbone import Backbone
 from octopus.rollout.codec import Codec, Control
 from octopus.train import saves
-from octopus.train.config import LossConfig, StepConfig
+from octopus.train.config import LossConfig, OptimizerConfig, StepConfig, digest_of
 from octopus.train.journal import Journal
+from octopus.train.optimizer import set_learning_rate
 from octopus.train.packing import Pack
 from octopus.train.step import StepResult, train_step
 from octopus.train.warmup_config import ScheduleConfig, ShapeConfig, WarmupConfig
@@ -83,8 +84,12 @@ class Warmup:
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=0.0, betas=(0.9, schedule.beta2), weight_decay=schedule.weight_decay
         )
-        newest = saves.newest(folder)
-        self.step = 0 if newest is None else saves.load(newest, model=self.model, optimizer=self.optimizer)
+        self._run = digest_of(config)
+        newest = saves.newest(folder, report=report)
+        self.step = 0
+        if newest is not None:
+            self.step = saves.load(newest, model=self.model, optimizer=self.optimizer, run=self._run)
+        saves.tidy(folder)
         self._held_out = held_out_pack(self.codec, count=HELD_OUT, seed=config.seed)
         self._step_config = StepConfig(logit_rows=1 << 20, max_grad_norm=schedule.max_grad_norm)
 
@@ -121,25 +126,24 @@ class Warmup:
         return min(figures[control.name.lower()] for control in TAUGHT) > self.config.schedule.stop_share
 
     def _train(self, pack: Pack) -> StepResult:
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config.schedule, self.step)
+        schedule = self.config.schedule
+        set_learning_rate(self.optimizer, rates(schedule), step=self.step + 1, steps=schedule.steps)
         return train_step(self.backbone, [pack], self.optimizer, loss=LIKELIHOOD, step=self._step_config)
 
     def _check(self, loss: float, tokens_per_s: float) -> dict[str, float]:
         """Saves, and scores whole turns on held-out documents: those of which every token would be the greedy one."""
         figures = {"loss": loss, "tokens_per_s": tokens_per_s, **turn_accuracy(self.backbone, self._held_out)}
-        saves.save(self.folder, step=self.step, model=self.model, optimizer=self.optimizer)
+        saves.save(self.folder, step=self.step, model=self.model, optimizer=self.optimizer, run=self._run)
         shown = "  ".join(f"{name} {value:.3f}" for name, value in figures.items() if name != "tokens_per_s")
         self.report(f"step {self.step}/{self.config.schedule.steps}  {shown}  {tokens_per_s:,.0f} tokens/s")
         return figures
 
 
-def learning_rate(schedule: ScheduleConfig, step: int) -> float:
-    """Linear rise, then a cosine from the highest to a hundredth of it."""
-    if step < schedule.rise_steps:
-        return schedule.learning_rate * (step + 1) / schedule.rise_steps
-    done = (step - schedule.rise_steps) / max(1, schedule.steps - schedule.rise_steps)
-    return schedule.learning_rate * (0.505 + 0.495 * math.cos(math.pi * done))
+def rates(schedule: ScheduleConfig) -> OptimizerConfig:
+    """Linear rise, then a cosine from the highest learning rate to a hundredth of it."""
+    return OptimizerConfig(
+        learning_rate=schedule.learning_rate, schedule="cosine", warmup_steps=schedule.rise_steps, final_share=0.01
+    )
 
 
 @torch.no_grad()

@@ -57,7 +57,9 @@ def test_a_row_sees_what_stands_in_its_window(window: int) -> None:
     Also a pair in two slices, and shifts lost on the way.
     """
     episodes = [lowered(random_episode(seed, size=100 if seed % 5 == 0 else 40))[0] for seed in range(20)]
-    for plan in [*episodes, *(random_plan(seed, segments=9, longest=7) for seed in range(40))]:
+    square = Slice(q0=0, q1=8, k0=0, k1=8, causal=True, shift=0)
+    jumping = make_plan([0, 1, 2, 7, 8, 9, 30, 31], [square])  # No segment jumps, but a plan made by hand may.
+    for plan in [jumping, *episodes, *(random_plan(seed, segments=9, longest=7) for seed in range(40))]:
         near = windowed.windowed(plan, window)
         expected_TT = near_by_hand(plan, window)
         np.testing.assert_array_equal(near_pairs(near), expected_TT)

@@ -30,14 +30,19 @@ def message(tmp_path: Path, find: str, replace: str) -> str:
     [
         ("learning_rate =", "learning_rat =", "optimizer.learning_rat: unknown key; did you mean 'learning_rate'?"),
         ("[loss]", "[los]", "los: unknown key; did you mean 'loss'?"),
-        ("seed = 0", "x = 0", "run.x: unknown key; known are folder, steps, save_every_steps, resume, seed"),
+        (
+            "seed = 0",
+            "x = 0",
+            "run.x: unknown key; known are folder, steps, save_every_steps, resume, seed, stop_seconds, loggers, "
+            "project",
+        ),
         ("\nanswer =", "\nanwser =", "task.rollouts[0].anwser: unknown key; did you mean 'answer'?"),
         ("steps = 8\n", "", "run.steps: missing, expected a whole number at least 1"),
         ("steps = 8", "steps = 0", "run.steps: expected a whole number at least 1, came 0"),
         ("steps = 8", "steps = 8.0", "run.steps: expected a whole number, came 8.0"),
         ("steps = 8", "steps = true", "run.steps: expected a whole number, came true"),
         ("clip_low = 0.2", "clip_low = '0.2'", "loss.clip_low: expected a number, came '0.2'"),
-        ("clip_low = 0.2", "clip_low = 1", "loss.clip_low: expected a number at least 0.0 and below 1.0, came 1"),
+        ("clip_low = 0.2", "clip_low = 1.5", "loss.clip_low: expected a number at least 0.0 and at most 1.0, came 1.5"),
         ("rate = 2e-6", "rate = nan", "optimizer.learning_rate: expected a number above 0.0, came nan"),
         ("rate = 2e-6", "rate = true", "optimizer.learning_rate: expected a number, came true"),
         ('"float32"', '"half"', "model.dtype: expected one of 'float32', 'float64', 'bfloat16', came 'half'"),

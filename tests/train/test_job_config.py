@@ -12,7 +12,7 @@ from scripted import EXAMPLE as SPINE
 from octopus import cli
 from octopus.core.errors import ConfigError
 from octopus.train.config import describe, read_table
-from octopus.train.job_config import is_job, load_job, same_run
+from octopus.train.job_config import is_job, job_digest, load_job, parse_job
 from octopus.train.schema import toml
 
 EXAMPLE = SPINE.parent / "job.toml"
@@ -33,13 +33,21 @@ def test_a_file_says_that_it_is_a_job() -> None:
         ("rollout.mode=octopos", "rollout.mode: expected one of 'octopus', 'text', 'single', came 'octopos'"),
         ("task.parts=[1,5]", "task.parts[1]: expected a whole number at least 1 and at most 4, came 5"),
         ("task.parts=[]", "task.parts: expected at least one number of parts, came an empty list"),
-        ("grpo.branch_weight=-1", "grpo.branch_weight: expected a number at least 0.0, came -1"),
+        ("grpo.credit.weight=-1", "grpo.credit.weight: expected a number at least 0.0, came -1"),
     ],
 )
 def test_a_wrong_override_is_refused_with_the_place(override: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_job(EXAMPLE, overrides=[override])
     assert str(caught.value) == f"{EXAMPLE} with --set: {expected}"
+
+
+@pytest.mark.parametrize("setting", ['method="rescore"', 'method="regenerate"', "regenerate_share=0.1"])
+def test_what_cannot_be_hidden_in_text_is_refused(setting: str) -> None:
+    """Catches credit that leaks: a word that was copied into a line is not the branch's any more."""
+    load_job(EXAMPLE, overrides=[f"grpo.credit.{setting}"])
+    with pytest.raises(ConfigError, match="text that was handed over cannot be hidden from a thread"):
+        load_job(EXAMPLE, overrides=[f"grpo.credit.{setting}", "rollout.mode=text"])
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
@@ -50,10 +58,10 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
 
 def test_only_the_same_run_is_resumed() -> None:
     config = load_job(EXAMPLE)
-    for override in ("run.resume=true", "run.folder=moved", "grpo.steps=99", "run.save_every_steps=3"):
-        assert same_run(config, load_job(EXAMPLE, overrides=[override])), override
+    for override in ("run.resume=true", "run.folder=moved", "grpo.steps=99", "run.save_every_steps=3", "run.project=x"):
+        assert job_digest(load_job(EXAMPLE, overrides=[override])) == job_digest(config), override
     for override in ("run.seed=1", "imitation.steps=9", "grpo.questions=9", "rollout.mode=text", "model.name=x"):
-        assert not same_run(config, load_job(EXAMPLE, overrides=[override])), override
+        assert job_digest(load_job(EXAMPLE, overrides=[override])) != job_digest(config), override
 
 
 def test_a_dry_run_prints_the_whole_job(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,3 +69,20 @@ def test_a_dry_run_prints_the_whole_job(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     assert printed.strip() == describe(load_job(EXAMPLE, overrides=["grpo.steps=7", "run.resume=true"]))
     assert "grpo.loss.clip_high = 0.28" in printed.splitlines()
+
+
+def test_a_policy_cannot_be_held_to_one_from_before_its_imitation() -> None:
+    table = {"kind": "job", "run": {"folder": "x"}, "imitation": {"steps": 3}}
+    with pytest.raises(ConfigError, match=r"grpo\.loss\.kl_weight: keeps to the policy .* imitation\.steps = 3;"):
+        parse_job(table | {"grpo": {"steps": 1, "loss": {"kl_weight": 0.1}}}, source="x")
+    parse_job(table | {"grpo": {"steps": 1}}, source="x")
+
+
+@pytest.mark.parametrize("section", ['adapter.targets = ["q_proj"]', "adapter.rank = 4", ""])
+def test_a_section_that_may_be_missing_reads_back(section: str, tmp_path: Path) -> None:
+    written = tmp_path / "config.toml"
+    written.write_text(section + "\n" + EXAMPLE.read_text())
+    config = load_job(written)
+    assert (config.adapter is None) == (not section)
+    written.write_text(toml(config))
+    assert load_job(written) == config

@@ -15,6 +15,7 @@ from tiny_models import VOCABULARY, tiny_llama, tiny_qwen35
 
 from octopus.models.backbone import Backbone
 from octopus.train.config import LossConfig, StepConfig
+from octopus.train.counts import Counts
 from octopus.train.packing import Pack, evenly, pack, pack_rated
 from octopus.train.passes import pack_log_probabilities, target_log_probabilities
 from octopus.train.step import StepResult, train_step
@@ -66,9 +67,9 @@ def test_terms_that_were_left_out_count_in_the_denominator() -> None:
     part = scored(backbone, pack_rated([one for one in episodes if not one.silent]))
     optimizer = torch.optim.SGD(backbone.model.parameters(), lr=0.0)
     settings = StepConfig(max_grad_norm=1e9)
-    silent_terms = sum(one.loss_terms for one in episodes if one.silent)
+    silent = sum((one.counts for one in episodes if one.silent), Counts())
     result = train_step(
-        backbone, [part], optimizer, loss=LossConfig(), step=settings, silent_terms=silent_terms
+        backbone, [part], optimizer, loss=LossConfig(), step=settings, silent=silent
     )
     assert result.loss == pytest.approx(whole.loss, abs=1e-12)
     for name, gradient in gradients(backbone).items():

@@ -5,6 +5,7 @@ overwrites another; a dry run that loads a model; a traceback shown for a user's
 """
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,18 +14,21 @@ from pathlib import Path
 import pytest
 import torch
 from scripted import EXAMPLE, group
+from test_loggers import next_second, scalars
 from tiny_models import tiny_llama
 
 from octopus import cli
-from octopus.core.errors import OctopusError
+from octopus.core.errors import ConfigError, OctopusError, Stopped
 from octopus.models.backbone import Backbone
 from octopus.train.config import TrainConfig, load_config
+from octopus.train.stopping import Stopping
 from octopus.train.trainer import Trainer
 
 
 def config(folder: Path, *, steps: int, resume: bool = False) -> TrainConfig:
     loaded = load_config(EXAMPLE, overrides=["optimizer.learning_rate=1e-3", "run.save_every_steps=2"])
-    return replace(loaded, run=replace(loaded.run, folder=str(folder), steps=steps, resume=resume))
+    run = replace(loaded.run, folder=str(folder), steps=steps, resume=resume, loggers=("tensorboard",))
+    return replace(loaded, run=run)
 
 
 def run(config: TrainConfig) -> list[str]:
@@ -58,6 +62,36 @@ def test_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path) -> None:
     assert figures(stopped) == figures(straight)
     weights = [folder / "step-000004" / "model.safetensors" for folder in (straight, stopped)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_stopped_run_saves_and_resumes_like_one_that_was_not(tmp_path: Path) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    run(config(straight, steps=4))
+    stopping = Stopping(limit_s=60)
+
+    def report(line: str) -> None:
+        if line.startswith("step 1/4"):
+            stopping.ask(signal.SIGTERM)
+
+    settings, backbone = config(stopped, steps=4), Backbone(tiny_llama(dtype=torch.float32))
+    trainer = Trainer(settings, backbone=backbone, groups=[group()], report=report, stopping=stopping)
+    with pytest.raises(Stopped, match=r"^stopped by SIGTERM after step 1 of 4; step-000001 holds it") as caught:
+        trainer.run()
+    assert caught.value.exit_code == 143
+    next_second()
+    run(config(stopped, steps=4, resume=True))
+    assert figures(stopped) == figures(straight)
+    assert scalars(stopped, "loss") == [(line["step"], round(line["loss"], 6)) for line in figures(straight)]
+    for name in ("model.safetensors", "optimizer.safetensors", "optimizer.json"):
+        files = [folder / "step-000004" / name for folder in (straight, stopped)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_saves_of_another_configuration_are_refused(tmp_path: Path) -> None:
+    run(config(tmp_path, steps=2))
+    other = config(tmp_path, steps=3, resume=True)
+    with pytest.raises(ConfigError, match="step-000002 is a save of another configuration"):
+        run(replace(other, loss=replace(other.loss, clip_high=0.7)))
 
 
 def test_a_used_folder_is_refused(tmp_path: Path) -> None:

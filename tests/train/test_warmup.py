@@ -12,8 +12,9 @@ import torch
 
 from octopus.rollout.codec import Codec, Control
 from octopus.train import warmup
+from octopus.train.optimizer import learning_rate
 from octopus.train.policy import SHIPPED
-from octopus.train.warmup import Warmup, learning_rate
+from octopus.train.warmup import Warmup, rates
 from octopus.train.warmup_config import WarmupConfig, load_recipe
 from octopus.train.warmup_data import held_out_pack, warmup_pack
 
@@ -53,10 +54,10 @@ def test_a_step_is_a_pure_function_of_seed_and_number() -> None:
 def test_the_learning_rate_rises_and_falls() -> None:
     """Catches: a first step at full rate, and a rate that ends at 0 or starts again."""
     schedule = replace(load_recipe(RECIPE).schedule, steps=100, rise_steps=10, learning_rate=1.0)
-    rates = [learning_rate(schedule, step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1) and rates[9] == rates[10] == 1.0
-    assert all(a > b for a, b in pairwise(rates[10:]))
-    assert 0.01 < rates[-1] < 0.02
+    came = [learning_rate(rates(schedule), step=step, steps=100) for step in range(1, 101)]
+    assert came[0] == pytest.approx(0.1) and came[9] == came[10] == 1.0
+    assert all(a > b for a, b in pairwise(came[10:]))
+    assert 0.01 < came[-1] < 0.02
 
 
 @pytest.mark.parametrize("spoiled", [None, Control.SEARCH, Control.ANSWER])

@@ -60,12 +60,12 @@ class ToyTasks:
         ]
 
 
-def environment(parts: int) -> DescribedObjects:
-    """One question of so many parts."""
+def environment(parts: int, *, number: int = 0) -> DescribedObjects:
+    """One question of so many parts, another for each number."""
     config = JobConfig(
         kind="job", run=JobRunConfig(folder="x"), grpo=GrpoConfig(steps=1), task=TaskConfig(parts=(parts,))
     )
-    return ToyTasks(config).environments("one", 1)[0]
+    return ToyTasks(config).environments("one", number + 1)[number]
 
 
 def right(asked: DescribedObjects, mode: str = "octopus") -> RolloutRecord:
