@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from gemma3 import GGUF_FILE, gemma3_folder
@@ -16,39 +14,40 @@ TEXT = (
     "The Python standard library module json exposes an API familiar to users of the marshal and pickle modules. "
     "Its function json.dumps serialises an object to a formatted string, and json.loads reads it back. "
 )
-QUESTIONS = ("The capital of France is", "Once upon a time there was", "In other words, json.dumps")
+ENDINGS = ("The capital of France is", "Once upon a time there was", "In other words, json.dumps")
+AFTER_A_READ = " the city of"
 
 
 @pytest.mark.slow
+@torch.no_grad()
 def test_forked_threads_say_what_the_library_says(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Catches: a wrong window or base of one kind of layer, a norm, an embedding scale, a child that sees too much.
 
-    The prompt is longer than the window. One child continues it; one reads what its sibling has written, laid where the
-    same text would stand, and must go on as after the plain text.
+    The prompt is longer than the window. Three children continue it; one reads what its sibling was given, laid where
+    the same text would stand, and must go on as after the plain text.
     """
     folder = gemma3_folder(tmp_path_factory.mktemp("gemma3"))
     model, tokenizer = load_model(str(folder), dtype=torch.float32, device="cpu", gguf_file=GGUF_FILE)
-    unmodified = copy.deepcopy(model)
-    assert model.config.sliding_window == 512
+    prompt = tokenizer(15 * TEXT).input_ids
+    assert model.config.sliding_window == 512 < len(prompt) < 700
+    *endings, after = (
+        tokenizer(text, add_special_tokens=False).input_ids for text in (*ENDINGS, AFTER_A_READ)
+    )
 
-    def library_tokens(prompt: list[int]) -> list[int]:
-        ids = torch.tensor([prompt])
+    def library_tokens(ids: list[int]) -> list[int]:
+        ids_1T = torch.tensor([ids])
         settings = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-        return unmodified.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, len(prompt) :].tolist()
+        return model.generate(ids_1T, attention_mask=torch.ones_like(ids_1T), **settings)[0, len(ids) :].tolist()
+
+    # Before the engine binds its own forwards on the model.
+    expected = [library_tokens(prompt + ending) for ending in (*endings, endings[0] + after)]
 
     engine = Engine(model, tokenizer, pages=96, page_size=16)
-    prompt = tokenizer(12 * TEXT).input_ids
-    assert 530 < len(prompt) < 700
-    questions = [tokenizer(question, add_special_tokens=False).input_ids for question in QUESTIONS]
-    root = engine.thread(prompt)
-    children = root.fork(len(questions) + 1)
-    *plain, reader = children
-    for child, question in zip(plain, questions, strict=True):
-        child.append(question)
-    assert reader.read_thread(plain[0]) == len(questions[0])
-    last = tokenizer(" the city of", add_special_tokens=False).input_ids
-    reader.append(last)
-    together = engine.generate(children, max_tokens=NEW, stop_tokens=())
-    endings = [*questions, questions[0] + last]
-    for generation, ending in zip(together, endings, strict=True):
-        assert list(generation.tokens) == library_tokens(prompt + ending)
+    *plain, reader = engine.thread(prompt).fork(len(endings) + 1)
+    for child, ending in zip(plain, endings, strict=True):
+        child.append(ending)
+    assert reader.read_thread(plain[0]) == len(endings[0])
+    reader.append(after)
+    together = engine.generate([*plain, reader], max_tokens=NEW, stop_tokens=())
+    assert [list(generation.tokens) for generation in together] == expected
+    assert len({tuple(tokens) for tokens in expected}) == len(expected), "the endings make a difference"
