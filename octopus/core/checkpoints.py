@@ -134,14 +134,11 @@ def _on_path(place: Cursor, cursor: Cursor) -> bool:
 def _living_counts(segments: Iterable[Segment]) -> dict[tuple[Segment, int], int]:
     """For each place how many stand there to go on, cached lines left out."""
     counts: dict[tuple[Segment, int], int] = {}
-    dead: set[Segment] = set()
     for segment in sorted(segments, key=attrgetter("depth"), reverse=True):
         standing = {length: segment.going_on_count(length) for length in segment.references.distinct()}
         for length, count in standing.items():
             counts[segment, length] = counts.get((segment, length), 0) + count
         alive = segment.tip or any(counts[segment, length] for length in standing) or bool(segment.mount_ends)
-        if not alive:
-            dead.add(segment)
-            if segment.parent is not None:
-                counts[segment.parent] = counts.get(segment.parent, 0) - 1
+        if not alive and segment.parent is not None:
+            counts[segment.parent] = counts.get(segment.parent, 0) - 1
     return counts

@@ -130,6 +130,10 @@ def wrong_mount(c: Cast) -> None:
     c.reader.cursor.segment.mounts[0].base += 1
 
 
+def mount_of_one_too_many(c: Cast) -> None:
+    c.reader.cursor.segment.mounts[0].count += 1
+
+
 def does_not_wait(c: Cast) -> None:
     c.waiter.status = Status.RUNNING
 
@@ -240,6 +244,7 @@ FAULTS: dict[Callable[[Cast], None], str] = {
     wrong_depth: "stands at 5, depth 2, not 5, 1",
     wrong_position: "begins at position 6, not at 5",
     wrong_mount: "begins at position 8, not at 7",
+    mount_of_one_too_many: "sees 10 tokens before position 9: some are missing or doubled",
     does_not_wait: "wrong about whether it waits",
     waits_for_nothing: "wrong about whether it waits",
     wakes_the_wrong_one: "which waits for it no more",

@@ -118,3 +118,16 @@ def test_a_state_given_up_while_it_is_copied_stays_the_copys() -> None:
     stats = store.graph.stats()
     assert (stats.states.used, stats.host_states.used) == (0, 0)
     store.drop_all()
+
+
+def test_a_state_goes_while_pages_are_copied_to_a_tier_without_states() -> None:
+    """Catches: a state looked for in a pool that is not there."""
+    store = SmallStore(16, 2, states=2, host=8, prompt=False)
+    thread = store.root(1, 2, 3, 4)
+    wait = store.graph.wait_threads(thread, [store.graph.thread()])
+    assert store.graph.offload(thread) == 2
+    store.graph.withdraw(wait)
+    store.graph.rewind(thread, 1)
+    assert store.graph.stats().states.used == 0
+    store.copier.deliver_all()
+    store.drop_all()
