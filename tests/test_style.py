@@ -52,6 +52,12 @@ def test_source_is_tidy(path: Path) -> None:
     assert list(findings(path.read_text())) == []
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Catches: a name taken twice, of which pytest collects one file and refuses the other."""
+    names = [path.name for path in TESTS if path.name != "__init__.py"]
+    assert sorted(names) == sorted(set(names))
+
+
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tests_say_what_they_are(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
