@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from verify_subjects import MOUNT, PARENTS, POSITIONS, STRETCHES, bare, codes, found, only, ranges, tree
 
 from octopus.verify.audits.rotary import Convention
@@ -169,6 +170,26 @@ def test_right_keys_fit_in_their_own_precision() -> None:
     cut = (subject.keys.after_TGD.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     assert not found(replace(subject, keys=replace(subject.keys, after_TGD=cut, dtype="bfloat16")))
     assert found(replace(subject, keys=replace(subject.keys, after_TGD=cut)))
+
+
+def test_keys_rotated_in_bfloat16_throughout_fit() -> None:
+    """Catches: a tolerance of one rounding, where a library rounds cosines, products and sums."""
+    before = torch.randn(12, 2, 128, generator=torch.Generator().manual_seed(1)).bfloat16()
+    angles = torch.arange(100, 112)[:, None, None] * 100.0 ** -(torch.arange(64) / 64)
+    cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+    first, second = before.split(64, dim=-1)
+    after = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    rotary = Rotary(dim=128, theta=100.0, interleaved=False)
+    subject = replace(
+        keys(HALVES),
+        heads=Heads(query=4, key_value=2, dim=128, rotary=rotary),
+        keys=KeyCache(
+            before_TGD=before.float().numpy(), after_TGD=after.float().numpy(), dtype="bfloat16", layer=0
+        ),
+    )
+    assert not found(subject)
+    off = (after.float() - before.float().abs().max() * 2**-6).numpy()
+    assert found(replace(subject, keys=replace(subject.keys, after_TGD=off)))
 
 
 @pytest.mark.parametrize("offset", [1, -1, 40])
