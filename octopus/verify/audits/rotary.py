@@ -175,9 +175,9 @@ def tolerance(dtype: str, largest_position: int) -> float:
     """How far right keys may be off, relative to the largest.
 
     Some rotate in what they store. With roundings of u, half a unit, the cosine, the sine and both products are off by
-    u of themselves, and the sum by u more: 2 u (|x cos| + |y sin|) + u |sum|. As |x cos| + |y sin| is at most the length
-    of the pair, and that at most sqrt(2) times the largest key, this is (2 sqrt(2) + 1) u. Angles are computed in
-    float32: their rounding is half a unit of the angle, so it grows with the position.
+    u of themselves, and the sum by u more: 2 u (|x cos| + |y sin|) + u |sum|. As |x cos| + |y sin| is at most the
+    length of the pair, and that at most sqrt(2) times the largest key, this is (2 sqrt(2) + 1) u. Angles are computed
+    in float32: their rounding is half a unit of the angle, so it grows with the position.
     """
     unit = UNIT.get(dtype, UNIT["float32"])
     return (2 * 2**0.5 + 1) * unit / 2 + UNIT["float32"] * (largest_position + 4)
