@@ -104,8 +104,8 @@ def interval(data: Data) -> tuple[Any, Any]:
     """cuDNN-frontend's flexible attention as its users call it: through its own autograd function, shifts left out."""
     from cudnn.flex_attention import create_mask_plan, flex_attn_func
 
-    from octopus.attention.library.intervals import row_endpoints
-    from octopus.attention.library.key_table import key_table
+    from octopus.attention.libraries.intervals import row_endpoints
+    from octopus.attention.libraries.key_table import key_table
 
     ends_1ET = torch.from_numpy(row_endpoints(key_table(data.plan, rotates=False)))[None].to(data.inputs[0].device)
     leaves = [x.detach().transpose(0, 1).contiguous()[None].requires_grad_() for x in data.inputs[:3]]

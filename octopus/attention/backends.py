@@ -12,9 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from octopus.attention.library.engines import HALF_PRECISION
-from octopus.attention.library.kernel import NAMES, unavailable
-from octopus.attention.library.ops import attend_by_library
+from octopus.attention.libraries.engines import HALF_PRECISION
+from octopus.attention.libraries.kernel import NAMES, unavailable
+from octopus.attention.libraries.ops import attend_by_library
 from octopus.attention.plan import Plan
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope

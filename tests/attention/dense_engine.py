@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from octopus.attention import backends, dense
-from octopus.attention.library import engines, kernel
-from octopus.attention.library.ops import attend_by_library
+from octopus.attention.libraries import engines, kernel
+from octopus.attention.libraries.ops import attend_by_library
 
 NAME = "sliced-dense"
 

@@ -13,8 +13,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import torch
 
-from octopus.attention.library import kernels
-from octopus.attention.library.rows import Angles, joined, sum_rotated
+from octopus.attention.libraries import kernels
+from octopus.attention.libraries.rows import Angles, joined, sum_rotated
 from octopus.attention.rope import Rope
 
 

@@ -18,7 +18,7 @@ from random_graphs import random_episode
 
 from octopus.attention.dag import packed
 from octopus.attention.dag.packed import Blocks, KernelTable
-from octopus.attention.library.kernel import LibraryPass
+from octopus.attention.libraries.kernel import LibraryPass
 from octopus.attention.plan import Plan, lower
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope

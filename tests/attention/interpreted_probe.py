@@ -22,7 +22,7 @@ from octopus.attention.dag.groups import Sight
 from octopus.attention.dag.packed import Blocks, KernelTable
 from octopus.attention.dag.paged import PagedPass
 from octopus.attention.exports import dense_view
-from octopus.attention.library.kernel import LibraryPass
+from octopus.attention.libraries.kernel import LibraryPass
 from octopus.attention.plan import Plan, lower
 from octopus.verify.probe import Shape, probe
 

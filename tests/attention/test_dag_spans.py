@@ -8,7 +8,7 @@ from numeric import random_plan
 from random_graphs import random_episode
 
 from octopus.attention.dag.spans import SpanTable, span_table, turned
-from octopus.attention.library.key_table import KeyTable, key_table
+from octopus.attention.libraries.key_table import KeyTable, key_table
 from octopus.attention.plan import Plan, lower
 from octopus.attention.windowed import windowed
 

@@ -21,13 +21,13 @@ from numeric import (
 from torch.utils.checkpoint import checkpoint
 
 from octopus.attention.exports import dense_view
-from octopus.attention.library import ops
-from octopus.attention.library.calls import calls
-from octopus.attention.library.engines import ENGINES
-from octopus.attention.library.intervals import row_endpoints, visible_keys
-from octopus.attention.library.kernel import LibraryPass
-from octopus.attention.library.key_table import key_table
-from octopus.attention.library.ops import attend_by_library
+from octopus.attention.libraries import ops
+from octopus.attention.libraries.calls import calls
+from octopus.attention.libraries.engines import ENGINES
+from octopus.attention.libraries.intervals import row_endpoints, visible_keys
+from octopus.attention.libraries.kernel import LibraryPass
+from octopus.attention.libraries.key_table import key_table
+from octopus.attention.libraries.ops import attend_by_library
 from octopus.attention.plan import Plan, Slice
 from octopus.attention.reference import attend_reference
 from octopus.attention.windowed import windowed

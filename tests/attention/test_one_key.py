@@ -3,7 +3,7 @@
 import torch
 from dense_engine import DenseEngine
 
-from octopus.attention.library.engines import CudnnEngine
+from octopus.attention.libraries.engines import CudnnEngine
 
 
 def test_one_row_and_one_key_without_the_library() -> None:

@@ -22,8 +22,8 @@ from octopus.attention.dag.packed_kernels import (
     sum_slots,
 )
 from octopus.attention.dag.spans import SpanTable, span_table, turned
-from octopus.attention.library.key_table import KeyTable
-from octopus.attention.library.rows import Angles, sum_rotated
+from octopus.attention.libraries.key_table import KeyTable
+from octopus.attention.libraries.rows import Angles, sum_rotated
 
 UNCUT = 1 << 62
 MOST_CELLS = 1 << 22
@@ -93,7 +93,7 @@ class _Side:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DagKernel:
-    """Attention over a key table; see `library.kernel.Kernel`.
+    """Attention over a key table; see `libraries.kernel.Kernel`.
 
     Attributes:
         forward_side, query_side, key_side: Tiles of queries, of queries for their gradient, of keys.

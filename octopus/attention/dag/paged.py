@@ -18,7 +18,7 @@ from torch import Tensor
 from octopus.attention.dag.groups import Sight, SlotsOf, groups
 from octopus.attention.dag.paged_kernels import attend_tiles, join_parts
 from octopus.attention.dag.tiles import TilePlan, tile
-from octopus.attention.library.rows import Angles
+from octopus.attention.libraries.rows import Angles
 from octopus.attention.rope import Rope
 
 FEWEST_KEYS = 256

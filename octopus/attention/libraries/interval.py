@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from octopus.attention.library.engines import needs
-from octopus.attention.library.intervals import row_endpoints
-from octopus.attention.library.key_table import KeyTable
-from octopus.attention.library.rows import Angles, sum_rotated
+from octopus.attention.libraries.engines import needs
+from octopus.attention.libraries.intervals import row_endpoints
+from octopus.attention.libraries.key_table import KeyTable
+from octopus.attention.libraries.rows import Angles, sum_rotated
 
 STACKED_DIM = 256  # The head dimension at which laying heads end to end pays.
 
@@ -33,7 +33,7 @@ def unavailable() -> str | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntervalKernel:
-    """Attention over a key table in one call; see `library.kernel.Kernel`."""
+    """Attention over a key table in one call; see `libraries.kernel.Kernel`."""
 
     ends_ET: Tensor
     blind_N: Tensor

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octopus.attention.library.key_table import KeyTable
-from octopus.attention.library.stretches import stretches
+from octopus.attention.libraries.key_table import KeyTable
+from octopus.attention.libraries.stretches import stretches
 from octopus.attention.plan import Slice
 
 Ends = tuple[np.ndarray, np.ndarray]  # First key and stop key of one interval, for each row of a stretch.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from octopus.attention.library.kernel import LibraryPass, library_pass
+from octopus.attention.libraries.kernel import LibraryPass, library_pass
 from octopus.attention.plan import Plan, Slice
 from octopus.attention.rope import Rope
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octopus.attention.library.engines import ENGINES, HALF_PRECISION, needs
-from octopus.attention.library.interval import IntervalKernel
-from octopus.attention.library.interval import unavailable as interval_unavailable
-from octopus.attention.library.key_table import KeyTable, key_table
-from octopus.attention.library.rows import Angles, rotated, sum_rotated
-from octopus.attention.library.sliced import SlicedKernel
+from octopus.attention.libraries.engines import ENGINES, HALF_PRECISION, needs
+from octopus.attention.libraries.interval import IntervalKernel
+from octopus.attention.libraries.interval import unavailable as interval_unavailable
+from octopus.attention.libraries.key_table import KeyTable, key_table
+from octopus.attention.libraries.rows import Angles, rotated, sum_rotated
+from octopus.attention.libraries.sliced import SlicedKernel
 from octopus.attention.plan import Plan
 from octopus.attention.rope import Rope
 from octopus.core.errors import BackendUnavailable

@@ -61,7 +61,7 @@ def sum_rotated(
     With `rows_N` there is one part, `[H, any, D]`, and row n of the result is its row `rows_N[n]`.
     """
     if out_HND.is_cuda:
-        from octopus.attention.library import kernels
+        from octopus.attention.libraries import kernels
 
         rest = list(parts)
         while len(rest) > kernels.MOST_PARTS:  # Seldom: a row of so many calls.
@@ -84,7 +84,7 @@ def joined(parts: Sequence[tuple[Tensor, Tensor]], *, out_HND: Tensor, lse_HN: T
         lse_HN.fill_(-torch.inf)
         return
     if out_HND.is_cuda:
-        from octopus.attention.library import kernels
+        from octopus.attention.libraries import kernels
 
         rest = list(parts)
         while len(rest) > kernels.MOST_PARTS:

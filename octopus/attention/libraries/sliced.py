@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from octopus.attention.library.calls import Call, calls
-from octopus.attention.library.engines import Engine
-from octopus.attention.library.key_table import KeyTable
-from octopus.attention.library.rows import Angles, joined, sum_rotated
-from octopus.attention.library.stretches import Stretch, stretches
+from octopus.attention.libraries.calls import Call, calls
+from octopus.attention.libraries.engines import Engine
+from octopus.attention.libraries.key_table import KeyTable
+from octopus.attention.libraries.rows import Angles, joined, sum_rotated
+from octopus.attention.libraries.stretches import Stretch, stretches
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SlicedKernel:
-    """Attention over a key table by one engine; see `library.kernel.Kernel`."""
+    """Attention over a key table by one engine; see `libraries.kernel.Kernel`."""
 
     engine: Engine
     calls: tuple[Call, ...]
