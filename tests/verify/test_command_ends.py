@@ -11,6 +11,7 @@ INSTEAD = """
 import os, signal, sys
 from octopus.verify import readers
 from octopus.verify.command.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs are started deaf to it.
 def read(*_, **__):
     {instead}
 readers.read = read
