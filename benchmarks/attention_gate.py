@@ -29,7 +29,7 @@ from octopus.attention.windowed import windowed
 RESULTS = ("out", "dq", "dk", "dv")
 ROUNDING = 2.0**-7
 """What no error may reach where cuDNN's kernel has none to compare with: one unit of bfloat16's last place."""
-WINDOWS = (2, 127, 1_000)
+WINDOWS = (127, 1_000)  # Narrower ones are thousands of slices, and tested without a GPU.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
