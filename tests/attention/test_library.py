@@ -24,7 +24,7 @@ from octopus.attention.exports import dense_view
 from octopus.attention.libraries import ops
 from octopus.attention.libraries.calls import calls
 from octopus.attention.libraries.engines import ENGINES
-from octopus.attention.libraries.intervals import row_endpoints, visible_keys
+from octopus.attention.libraries.intervals import row_endpoints
 from octopus.attention.libraries.kernel import LibraryPass
 from octopus.attention.libraries.key_table import key_table
 from octopus.attention.libraries.ops import attend_by_library
@@ -34,6 +34,12 @@ from octopus.attention.windowed import windowed
 from octopus.core.errors import BackendUnavailable
 
 PLANS = 150
+
+
+def visible_keys(ends_ET: np.ndarray, row: int) -> Iterator[range]:
+    """The key intervals of one row, empty ones left out: `row_endpoints` read back."""
+    ends = [0, *ends_ET[:, row].tolist()]
+    yield from (range(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b)
 
 
 @pytest.fixture

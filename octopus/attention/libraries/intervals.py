@@ -5,8 +5,6 @@ Letters: T rows, E endpoints of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from octopus.attention.libraries.key_table import KeyTable
@@ -57,9 +55,3 @@ def _ends(s: Slice, row: np.ndarray) -> Ends:
     if s.mirrored:
         return s.k0 + row - s.q0, np.full_like(row, s.k1)
     return np.full_like(row, s.k0), np.full_like(row, s.k1)
-
-
-def visible_keys(ends_ET: np.ndarray, row: int) -> Iterator[range]:
-    """The key intervals of one row, empty ones left out: `row_endpoints` read back."""
-    ends = [0, *ends_ET[:, row].tolist()]
-    yield from (range(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b)
