@@ -18,33 +18,38 @@ from random_graphs import random_episode
 
 from octopus.attention.dag import packed
 from octopus.attention.dag.packed import Blocks, KernelTable
+from octopus.attention.exports import dense_view
 from octopus.attention.libraries.kernel import LibraryPass
 from octopus.attention.plan import Plan, lower
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
 from octopus.attention.windowed import windowed
 
-SMALL = KernelTable(
-    forward=Blocks(own=16, other=16, warps=4, stages=1),
-    queries=Blocks(own=32, other=16, warps=4, stages=1),
-    keys=Blocks(own=16, other=32, warps=4, stages=1),
-)
+SHORT, LONG = (Blocks(other=rows, warps=4, stages=1) for rows in (16, 32))
+SMALL = KernelTable(own=16, forward=SHORT, queries=LONG, keys=SHORT, values=LONG)
 
 
 def check(plan: Plan, seed: int, heads: int, kv_heads: int, dim: int, rotary: int) -> list[float]:
     draw = torch.Generator().manual_seed(seed)
-    rope = Rope(inverse_frequencies_R=100.0 ** -torch.arange(rotary // 2, dtype=torch.float64)) if rotary else None
+    rope = (
+        Rope(inverse_frequencies_R=100.0 ** -torch.arange(rotary // 2, dtype=torch.float64))
+        if rotary
+        else None
+    )
     shapes = [(heads, plan.length, dim), *2 * [(kv_heads, plan.length, dim)]]
     inputs = [torch.randn(shape, generator=draw) for shape in shapes]
     d_out = torch.randn(shapes[0], generator=draw)
     exact = [x.double().requires_grad_() for x in inputs]
     out, lse = attend_reference(*exact, plan=plan, rope=rope, scale=0.3)
     gradients = torch.autograd.grad(out, exact, d_out.double())
+    hidden_T = torch.from_numpy(~dense_view(plan)[0].any(0))
+    inputs[1:] = (x.masked_fill(hidden_T[:, None], torch.nan) for x in inputs[1:])
     made = LibraryPass.of("triton", plan, rope, torch.device("cpu"), torch.float32, dim)
     got, got_lse = made.forward(*inputs, 0.3)
     seen = lse > -torch.inf
     assert torch.equal(got_lse > -torch.inf, seen)
     ours = made.backward(d_out, *inputs, got, got_lse, 0.3)
+    assert not hidden_T.any() or not any(x[:, hidden_T].any() for x in ours[1:])
     differences = [got - out, (got_lse - lse)[seen], *(a - b for a, b in zip(ours, gradients, strict=True))]
     return [float(x.detach().abs().max()) if x.numel() else 0.0 for x in differences]
 

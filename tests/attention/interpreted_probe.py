@@ -27,7 +27,7 @@ from octopus.attention.plan import Plan, lower
 from octopus.verify.probe import Shape, probe
 
 CPU = torch.device("cpu")
-SMALL = Blocks(own=16, other=16, warps=4, stages=1)
+SMALL = Blocks(other=16, warps=4, stages=1)
 
 
 def packed_pairs(plan: Plan, shape: Shape) -> np.ndarray:
@@ -55,13 +55,17 @@ def paged_pairs(plan: Plan, shape: Shape) -> np.ndarray:
 
 def differences(seed: int) -> list[int]:
     plan = lower(random_episode(seed, size=30).graph.segments)
-    shape = Shape(heads=2, kv_heads=1, queries=plan.length, keys=plan.length, head_dim=32, dtype=torch.float32)
+    shape = Shape(
+        heads=2, kv_heads=1, queries=plan.length, keys=plan.length, head_dim=32, dtype=torch.float32
+    )
     seen_TT, _ = dense_view(plan)
     wrong = [int((pairs(plan, shape) != seen_TT).sum()) for pairs in (packed_pairs, paged_pairs)]
     return [*wrong, int(seen_TT.sum())]
 
 
 if __name__ == "__main__":
-    packed.kernel_table = lambda head_dim: KernelTable(forward=SMALL, queries=SMALL, keys=SMALL)
+    packed.kernel_table = lambda head_dim: KernelTable(
+        own=16, forward=SMALL, queries=SMALL, keys=SMALL, values=SMALL
+    )
     for seed in range(int(sys.argv[1])):
         print(seed, *differences(seed), flush=True)

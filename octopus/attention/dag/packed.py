@@ -20,6 +20,7 @@ from octopus.attention.dag.packed_kernels import (
     query_gradients,
     row_dots,
     sum_slots,
+    value_gradients,
 )
 from octopus.attention.dag.spans import SpanTable, span_table, turned
 from octopus.attention.libraries.key_table import KeyTable
@@ -33,62 +34,73 @@ ROWS = 16  # Of a program that only adds up or multiplies.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blocks:
-    """How a kernel runs: own and other rows of a product, warps and pipeline stages."""
+    """How a kernel runs: rows of the other side in a product, warps and pipeline stages."""
 
-    own: int
     other: int
     warps: int
     stages: int
 
+    @property
+    def launch(self) -> dict[str, int]:
+        """Warps and stages, as a launch takes them."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelTable:
-    """The three kernels' blocks for one head dimension."""
+    """The kernels' blocks for one head dimension: the forward pass and the gradients; `own` rows in every tile."""
 
+    own: int
     forward: Blocks
     queries: Blocks
     keys: Blocks
+    values: Blocks
 
 
 def kernel_table(head_dim: int) -> KernelTable:
     """A fixed table: tuning at run time costs seconds a shape."""
     sizes: Mapping[int, KernelTable] = {
         64: KernelTable(
-            forward=Blocks(own=128, other=128, warps=8, stages=3),
-            queries=Blocks(own=128, other=64, warps=8, stages=3),
-            keys=Blocks(own=128, other=64, warps=8, stages=3),
+            own=128,
+            forward=Blocks(other=128, warps=8, stages=3),
+            queries=Blocks(other=64, warps=8, stages=3),
+            keys=Blocks(other=64, warps=8, stages=3),
+            values=Blocks(other=64, warps=8, stages=3),
         ),
         128: KernelTable(
-            forward=Blocks(own=128, other=64, warps=8, stages=3),
-            queries=Blocks(own=128, other=64, warps=8, stages=3),
-            keys=Blocks(own=128, other=32, warps=8, stages=3),
+            own=128,
+            forward=Blocks(other=64, warps=8, stages=3),
+            queries=Blocks(other=64, warps=8, stages=3),
+            keys=Blocks(other=64, warps=8, stages=3),
+            values=Blocks(other=64, warps=8, stages=3),
         ),
         256: KernelTable(
-            forward=Blocks(own=128, other=32, warps=8, stages=3),
-            queries=Blocks(own=128, other=32, warps=8, stages=2),
-            keys=Blocks(own=64, other=32, warps=8, stages=2),
+            own=128,
+            forward=Blocks(other=64, warps=8, stages=2),
+            queries=Blocks(other=32, warps=8, stages=3),
+            keys=Blocks(other=32, warps=8, stages=3),
+            values=Blocks(other=64, warps=8, stages=2),
         ),
     }
     return next(table for dim, table in sizes.items() if head_dim <= dim)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Side:
+class _Tiles:
     """Tiles and spans of one side, on the device."""
 
-    blocks: Blocks
     tiles_N4: Tensor
     spans_S7: Tensor
 
     @classmethod
-    def of(cls, table: SpanTable, blocks: Blocks, device: torch.device) -> _Side:
-        tiles_N4, spans_S7 = (torch.from_numpy(x).to(device) for x in (table.tiles_N4, table.spans_S7))
-        return cls(blocks=blocks, tiles_N4=tiles_N4, spans_S7=spans_S7)
+    def of(cls, table: SpanTable, device: torch.device) -> _Tiles:
+        return cls(
+            tiles_N4=torch.from_numpy(table.tiles_N4).to(device),
+            spans_S7=torch.from_numpy(table.spans_S7).to(device),
+        )
 
-    @property
-    def launch(self) -> dict[str, int]:
-        """Warps and stages, as a launch takes them."""
-        return {"num_warps": self.blocks.warps, "num_stages": self.blocks.stages}
+    def __len__(self) -> int:
+        return len(self.tiles_N4)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,31 +108,29 @@ class DagKernel:
     """Attention over a key table; see `libraries.kernel.Kernel`.
 
     Attributes:
-        forward_side, query_side, key_side: Tiles of queries, of queries for their gradient, of keys.
+        blocks: How the kernels run.
+        queries, keys: Tiles that own queries, and tiles that own keys.
         owners_E4: First own row, stop own row, first and stop of the stretch's slots in `slots_N`.
-        slots_N: The key side's tiles, those of one stretch together, in a fixed order.
+        slots_N: The tiles of keys, those of one stretch together, in a fixed order.
     """
 
-    forward_side: _Side
-    query_side: _Side
-    key_side: _Side
+    blocks: KernelTable
+    queries: _Tiles
+    keys: _Tiles
     owners_E4: Tensor
     slots_N: Tensor
 
     @classmethod
     def of(cls, table: KeyTable, device: torch.device, head_dim: int) -> DagKernel:
         """Cuts a key table into tiles."""
-        blocks, keys = kernel_table(head_dim), len(table.rows_L)
-        forward = span_table(table.slices, table.length, blocks.forward.own, most_cells=UNCUT)
-        queries = forward
-        if blocks.queries.own != blocks.forward.own:
-            queries = span_table(table.slices, table.length, blocks.queries.own, most_cells=UNCUT)
-        others = span_table(turned(table.slices), keys, blocks.keys.own, most_cells=MOST_CELLS)
-        owners_E4, slots_N = _owners(others.tiles_N4)
+        blocks = kernel_table(head_dim)
+        queries = span_table(table.slices, table.length, blocks.own, most_cells=UNCUT)
+        keys = span_table(turned(table.slices), len(table.rows_L), blocks.own, most_cells=MOST_CELLS)
+        owners_E4, slots_N = _owners(keys.tiles_N4)
         return cls(
-            forward_side=_Side.of(forward, blocks.forward, device),
-            query_side=_Side.of(queries, blocks.queries, device),
-            key_side=_Side.of(others, blocks.keys, device),
+            blocks=blocks,
+            queries=_Tiles.of(queries, device),
+            keys=_Tiles.of(keys, device),
             owners_E4=torch.from_numpy(owners_E4).to(device),
             slots_N=torch.from_numpy(slots_N).to(device),
         )
@@ -131,12 +141,12 @@ class DagKernel:
         # Rows of all heads side by side, which is how a model's next layer reads them.
         out_HTD = q_HTD.new_empty((rows, heads, dim)).transpose(0, 1)
         lse_HT = q_HTD.new_empty((heads, rows), dtype=torch.float32)
-        side = self.forward_side
+        of, tiles = self.blocks.forward, self.queries
         if rows:
-            attend_spans[len(side.tiles_N4), heads](
-                q_HTD, k_GLD, v_GLD, out_HTD, lse_HT, side.tiles_N4, side.spans_S7, scale, *q_HTD.stride()[:2],
+            attend_spans[len(tiles), heads](
+                q_HTD, k_GLD, v_GLD, out_HTD, lse_HT, tiles.tiles_N4, tiles.spans_S7, scale, *q_HTD.stride()[:2],
                 *k_GLD.stride()[:2], *v_GLD.stride()[:2], *out_HTD.stride()[:2], lse_HT.stride(0),
-                SHARE=heads // len(k_GLD), DIM=dim, BLOCK_M=side.blocks.own, BLOCK_N=side.blocks.other, **side.launch,
+                SHARE=heads // len(k_GLD), DIM=dim, BLOCK_M=self.blocks.own, BLOCK_N=of.other, **of.launch,
             )  # fmt: skip
         return out_HTD, lse_HT
 
@@ -155,37 +165,63 @@ class DagKernel:
         if not q_HTD.shape[1]:
             return torch.zeros_like(q_HTD), torch.zeros_like(k_GLD), torch.zeros_like(v_GLD)
         d_out_HTD = d_out_HTD if d_out_HTD.stride(-1) == 1 else d_out_HTD.contiguous()
-        inputs = (q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, _row_dots(out_HTD, d_out_HTD))
-        strides = [stride for x in inputs[:4] for stride in x.stride()[:2]]
-        shape = {"SHARE": len(q_HTD) // len(k_GLD), "DIM": q_HTD.shape[2]}
-        side = self.query_side
-        dq_HTD = torch.empty_like(q_HTD, dtype=torch.float32 if angles.cos_NR.shape[1] else q_HTD.dtype)
-        query_gradients[len(side.tiles_N4), len(q_HTD)](
-            *inputs, dq_HTD, side.tiles_N4, side.spans_S7, scale, *strides, lse_HT.stride(0), *dq_HTD.stride()[:2],
-            **shape, BLOCK_M=side.blocks.own, BLOCK_N=side.blocks.other, **side.launch,
+        dots_HT = _row_dots(out_HTD, d_out_HTD)
+        dq_HTD = self._query_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale, angles)
+        dk_GLD = self._key_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale)
+        return dq_HTD, dk_GLD, self._value_gradients(q_HTD, k_GLD, d_out_HTD, lse_HT, scale)
+
+    def _query_gradients(
+        self, q_HTD: Tensor, k_GLD: Tensor, v_GLD: Tensor, d_out_HTD: Tensor, lse_HT: Tensor, dots_HT: Tensor,
+        scale: float, angles: Angles,
+    ) -> Tensor:  # fmt: skip
+        turns, of, tiles = angles.cos_NR.shape[1] > 0, self.blocks.queries, self.queries
+        dq_HTD = torch.empty_like(q_HTD, dtype=torch.float32 if turns else q_HTD.dtype)
+        query_gradients[len(tiles), len(q_HTD)](
+            q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, dq_HTD, tiles.tiles_N4, tiles.spans_S7, scale,
+            *_strides(q_HTD, k_GLD, v_GLD, d_out_HTD), lse_HT.stride(0), *_strides(dq_HTD),
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=self.blocks.own, BLOCK_N=of.other, **of.launch,
         )  # fmt: skip
-        if angles.cos_NR.shape[1]:
-            dq_HTD = sum_rotated([dq_HTD], angles, out_HND=torch.empty_like(q_HTD), back=True)
-        side = self.key_side
-        slots = [
-            q_HTD.new_empty((len(side.tiles_N4), len(k_GLD), side.blocks.own, q_HTD.shape[2]), dtype=torch.float32)
-            for _ in range(2)
-        ]
-        key_gradients[len(side.tiles_N4), len(k_GLD)](
-            *inputs, *slots, side.tiles_N4, side.spans_S7, scale, len(k_GLD), *strides, lse_HT.stride(0),
-            **shape, BLOCK_M=side.blocks.other, BLOCK_N=side.blocks.own, **side.launch,
+        return sum_rotated([dq_HTD], angles, out_HND=torch.empty_like(q_HTD), back=True) if turns else dq_HTD
+
+    def _key_gradients(
+        self, q_HTD: Tensor, k_GLD: Tensor, v_GLD: Tensor, d_out_HTD: Tensor, lse_HT: Tensor, dots_HT: Tensor,
+        scale: float,
+    ) -> Tensor:  # fmt: skip
+        of, tiles, slots_NGMD = self.blocks.keys, self.keys, self._slots(k_GLD)
+        key_gradients[len(tiles), len(k_GLD)](
+            q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, slots_NGMD, tiles.tiles_N4, tiles.spans_S7, scale,
+            len(k_GLD), *_strides(q_HTD, k_GLD, v_GLD, d_out_HTD), lse_HT.stride(0),
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=of.other, BLOCK_N=self.blocks.own, **of.launch,
         )  # fmt: skip
-        dk_GLD, dv_GLD = (self._summed(slot_NGMD, k_GLD) for slot_NGMD in slots)
-        return dq_HTD, dk_GLD, dv_GLD
+        return self._summed(slots_NGMD, k_GLD)
+
+    def _value_gradients(
+        self, q_HTD: Tensor, k_GLD: Tensor, d_out_HTD: Tensor, lse_HT: Tensor, scale: float
+    ) -> Tensor:
+        of, tiles, slots_NGMD = self.blocks.values, self.keys, self._slots(k_GLD)
+        value_gradients[len(tiles), len(k_GLD)](
+            q_HTD, k_GLD, d_out_HTD, lse_HT, slots_NGMD, tiles.tiles_N4, tiles.spans_S7, scale, len(k_GLD),
+            *_strides(q_HTD, k_GLD, d_out_HTD), lse_HT.stride(0),
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=of.other, BLOCK_N=self.blocks.own, **of.launch,
+        )  # fmt: skip
+        return self._summed(slots_NGMD, k_GLD)
+
+    def _slots(self, k_GLD: Tensor) -> Tensor:
+        shape = (len(self.keys), len(k_GLD), self.blocks.own, k_GLD.shape[2])
+        return k_GLD.new_empty(shape, dtype=torch.float32)
 
     def _summed(self, slots_NGMD: Tensor, like_GLD: Tensor) -> Tensor:
         sum_GLD = torch.empty_like(like_GLD, dtype=torch.float32)
         _, kv_heads, block, dim = slots_NGMD.shape
         sum_slots[len(self.owners_E4), kv_heads, block // min(block, ROWS)](
-            slots_NGMD, sum_GLD, self.owners_E4, self.slots_N, kv_heads, *sum_GLD.stride()[:2], BLOCK=block, DIM=dim,
+            slots_NGMD, sum_GLD, self.owners_E4, self.slots_N, kv_heads, *_strides(sum_GLD), BLOCK=block, DIM=dim,
             ROWS=min(block, ROWS),
         )  # fmt: skip
         return sum_GLD
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    return [stride for tensor in tensors for stride in tensor.stride()[:2]]
 
 
 def _row_dots(out_HTD: Tensor, d_out_HTD: Tensor) -> Tensor:

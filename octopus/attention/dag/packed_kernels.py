@@ -1,4 +1,4 @@
-"""Packed attention over spans: forward, gradient of queries, gradients of keys and values, and the sums of the latter.
+"""Packed attention over spans: forward, gradients of queries, of keys and of values, and the sums of the latter two.
 
 Queries and keys come rotated. A program owns a tile of rows and runs over the spans of the other side; it alone writes
 what it sums, so every sum has one order. Log-sum-exp is the natural logarithm; `-inf` says that a row sees nothing, and
@@ -45,15 +45,32 @@ def _rows(base, stride, BLOCK: tl.constexpr, DIM: tl.constexpr):
 
 
 @triton.jit
+def _block(base, stride, at, here, BLOCK: tl.constexpr, DIM: tl.constexpr, MASKED: tl.constexpr):
+    """Rows `[at, at + BLOCK)`; 0 for those that are not here."""
+    rows = _rows(base + at * stride, stride, BLOCK, DIM)
+    if MASKED:
+        loaded = tl.load(rows, mask=here[:, None], other=0)
+    else:
+        loaded = tl.load(rows)
+    return loaded
+
+
+@triton.jit
+def _log_sums(lse, x, here, MASKED: tl.constexpr):
+    """In base 2; infinite for a row that sees nothing, as exp2(... - inf) is 0."""
+    if MASKED:
+        natural = tl.load(lse + x, mask=here, other=float("inf"))
+    else:
+        natural = tl.load(lse + x)
+    return tl.where(natural == float("-inf"), float("inf"), natural) * LOG2E
+
+
+@triton.jit
 def _attend_block(q, k, v, k_row, v_row, spans_S7, span, o, at, x1, top, total, mixed, scale, DIM: tl.constexpr,
                   BLOCK_N: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     x = at + tl.arange(0, BLOCK_N)
-    keys = _rows(k + at * k_row, k_row, BLOCK_N, DIM)
-    values = _rows(v + at * v_row, v_row, BLOCK_N, DIM)
-    if MASKED:
-        keys, values = tl.load(keys, mask=(x < x1)[:, None], other=0), tl.load(values, mask=(x < x1)[:, None], other=0)
-    else:
-        keys, values = tl.load(keys), tl.load(values)
+    keys = _block(k, k_row, at, x < x1, BLOCK_N, DIM, MASKED)
+    values = _block(v, v_row, at, x < x1, BLOCK_N, DIM, MASKED)
     scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
     if MASKED:
         scores = tl.where(_shown(spans_S7, span, o, x, x1), scores, float("-inf"))
@@ -75,7 +92,7 @@ def attend_spans(
     head = tl.program_id(1).to(tl.int64)
     o = t0 + tl.arange(0, BLOCK_M)
     k, v = k_GLD + head // SHARE * k_head, v_GLD + head // SHARE * v_head
-    q = tl.load(_rows(q_HTD + head * q_head + t0 * q_row, q_row, BLOCK_M, DIM), mask=present[:, None], other=0)
+    q = _block(q_HTD + head * q_head, q_row, t0, present, BLOCK_M, DIM, True)
     top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     mixed = tl.zeros((BLOCK_M, DIM), tl.float32)
@@ -104,8 +121,8 @@ def row_dots(
     t0 = tl.program_id(0).to(tl.int64) * BLOCK
     head = tl.program_id(1).to(tl.int64)
     here = t0 + tl.arange(0, BLOCK) < rows
-    out = tl.load(_rows(out_HTD + head * out_head + t0 * out_row, out_row, BLOCK, DIM), mask=here[:, None], other=0)
-    d_out = tl.load(_rows(d_out_HTD + head * d_head + t0 * d_row, d_row, BLOCK, DIM), mask=here[:, None], other=0)
+    out = _block(out_HTD + head * out_head, out_row, t0, here, BLOCK, DIM, True)
+    d_out = _block(d_out_HTD + head * d_head, d_row, t0, here, BLOCK, DIM, True)
     dots = tl.sum(out.to(tl.float32) * d_out.to(tl.float32), 1)
     tl.store(dots_HT + head * dots_head + t0 + tl.arange(0, BLOCK), dots, mask=here)
 
@@ -114,12 +131,8 @@ def row_dots(
 def _query_block(q, d_out, lse, dots, k, v, k_row, v_row, spans_S7, span, o, at, x1, dq, scale, DIM: tl.constexpr,
                  BLOCK_N: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     x = at + tl.arange(0, BLOCK_N)
-    keys = _rows(k + at * k_row, k_row, BLOCK_N, DIM)
-    values = _rows(v + at * v_row, v_row, BLOCK_N, DIM)
-    if MASKED:
-        keys, values = tl.load(keys, mask=(x < x1)[:, None], other=0), tl.load(values, mask=(x < x1)[:, None], other=0)
-    else:
-        keys, values = tl.load(keys), tl.load(values)
+    keys = _block(k, k_row, at, x < x1, BLOCK_N, DIM, MASKED)
+    values = _block(v, v_row, at, x < x1, BLOCK_N, DIM, MASKED)
     weights = tl.exp2(tl.dot(q, tl.trans(keys), input_precision="ieee") * scale - lse[:, None])
     if MASKED:
         weights = tl.where(_shown(spans_S7, span, o, x, x1), weights, 0.0)
@@ -138,10 +151,9 @@ def query_gradients(
     head = tl.program_id(1).to(tl.int64)
     o = t0 + tl.arange(0, BLOCK_M)
     k, v = k_GLD + head // SHARE * k_head, v_GLD + head // SHARE * v_head
-    q = tl.load(_rows(q_HTD + head * q_head + t0 * q_row, q_row, BLOCK_M, DIM), mask=present[:, None], other=0)
-    d_out = tl.load(_rows(d_out_HTD + head * d_head + t0 * d_row, d_row, BLOCK_M, DIM), mask=present[:, None], other=0)
-    lse = tl.load(lse_HT + head * lse_head + o, mask=present, other=float("inf"))
-    lse = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E  # exp2(... - inf) is 0.
+    q = _block(q_HTD + head * q_head, q_row, t0, present, BLOCK_M, DIM, True)
+    d_out = _block(d_out_HTD + head * d_head, d_row, t0, present, BLOCK_M, DIM, True)
+    lse = _log_sums(lse_HT + head * lse_head, o, present, True)
     dots = tl.load(dots_HT + head * lse_head + o, mask=present, other=0)
     dq = tl.zeros((BLOCK_M, DIM), tl.float32)
     for span in range(first, last):
@@ -158,41 +170,37 @@ def query_gradients(
 
 
 @triton.jit
-def _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, dv, scale, DIM: tl.constexpr,
+def _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, scale, DIM: tl.constexpr,
                BLOCK_M: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     x = at + tl.arange(0, BLOCK_M)
-    queries = _rows(q + at * q_row, q_row, BLOCK_M, DIM)
-    d_rows = _rows(d_out + at * d_row, d_row, BLOCK_M, DIM)
+    queries = _block(q, q_row, at, x < x1, BLOCK_M, DIM, MASKED)
+    d_rows = _block(d_out, d_row, at, x < x1, BLOCK_M, DIM, MASKED)
     if MASKED:
-        here = x < x1
-        queries, d_rows = tl.load(queries, mask=here[:, None], other=0), tl.load(d_rows, mask=here[:, None], other=0)
-        lse_x, dots_x = tl.load(lse + x, mask=here, other=float("inf")), tl.load(dots + x, mask=here, other=0)
+        dots_x = tl.load(dots + x, mask=x < x1, other=0)
     else:
-        queries, d_rows = tl.load(queries), tl.load(d_rows)
-        lse_x, dots_x = tl.load(lse + x), tl.load(dots + x)
-    lse_x = tl.where(lse_x == float("-inf"), float("inf"), lse_x) * LOG2E
-    weights = tl.exp2(tl.dot(k, tl.trans(queries), input_precision="ieee") * scale - lse_x[None, :])
-    if MASKED:
-        weights = tl.where(_shown(spans_S7, span, o, x, x1), weights, 0.0)
-    dv = tl.dot(weights.to(d_rows.dtype), d_rows, dv, input_precision="ieee")
+        dots_x = tl.load(dots + x)
+    log_sums = _log_sums(lse, x, x < x1, MASKED)
+    weights = tl.exp2(tl.dot(k, tl.trans(queries), input_precision="ieee") * scale - log_sums[None, :])
     d_scores = weights * (tl.dot(v, tl.trans(d_rows), input_precision="ieee") - dots_x[None, :])
-    return tl.dot(d_scores.to(queries.dtype), queries, dk, input_precision="ieee"), dv
+    if MASKED:  # Last: a key that nobody sees may be NaN, and so may its value.
+        d_scores = tl.where(_shown(spans_S7, span, o, x, x1), d_scores, 0.0)
+    return tl.dot(d_scores.to(queries.dtype), queries, dk, input_precision="ieee")
 
 
 @triton.jit
 def key_gradients(
-    q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, dk_NGMD, dv_NGMD, tiles_N4, spans_S7, scale, kv_heads,
+    q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, dk_NGMD, tiles_N4, spans_S7, scale, kv_heads,
     q_head, q_row, k_head, k_row, v_head, v_row, d_head, d_row, lse_head,
     SHARE: tl.constexpr, DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a tile of keys and values, from all query heads that share them; each tile has a slot of its own."""
+    """Gradient of a tile of keys from all query heads that share them; each tile has a slot of its own."""
     number = tl.program_id(0).to(tl.int64)
     t0, present, first, last = _tile(tiles_N4, number, BLOCK_N)
     kv_head = tl.program_id(1).to(tl.int64)
     o = t0 + tl.arange(0, BLOCK_N)
-    k = tl.load(_rows(k_GLD + kv_head * k_head + t0 * k_row, k_row, BLOCK_N, DIM), mask=present[:, None], other=0)
-    v = tl.load(_rows(v_GLD + kv_head * v_head + t0 * v_row, v_row, BLOCK_N, DIM), mask=present[:, None], other=0)
-    dk, dv = tl.zeros((BLOCK_N, DIM), tl.float32), tl.zeros((BLOCK_N, DIM), tl.float32)
+    k = _block(k_GLD + kv_head * k_head, k_row, t0, present, BLOCK_N, DIM, True)
+    v = _block(v_GLD + kv_head * v_head, v_row, t0, present, BLOCK_N, DIM, True)
+    dk = tl.zeros((BLOCK_N, DIM), tl.float32)
     for head in range(kv_head * SHARE, kv_head * SHARE + SHARE):
         q, d_out = q_HTD + head * q_head, d_out_HTD + head * d_head
         lse, dots = lse_HT + head * lse_head, dots_HT + head * lse_head
@@ -200,14 +208,54 @@ def key_gradients(
             x0, x1, full = _span(spans_S7, span)
             whole = x0 + full * ((x1 - x0) // BLOCK_M * BLOCK_M)
             for at in range(x0, whole, BLOCK_M):
-                dk, dv = _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, dv,
-                                    scale * LOG2E, DIM, BLOCK_M, False)  # fmt: skip
+                dk = _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, scale * LOG2E,
+                                DIM, BLOCK_M, False)  # fmt: skip
             for at in range(whole, x1, BLOCK_M):
-                dk, dv = _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, dv,
-                                    scale * LOG2E, DIM, BLOCK_M, True)  # fmt: skip
-    slot = (number * kv_heads + kv_head) * BLOCK_N * DIM
-    tl.store(_rows(dk_NGMD + slot, DIM, BLOCK_N, DIM), dk * scale, mask=present[:, None])
-    tl.store(_rows(dv_NGMD + slot, DIM, BLOCK_N, DIM), dv, mask=present[:, None])
+                dk = _key_block(k, v, q, d_out, lse, dots, q_row, d_row, spans_S7, span, o, at, x1, dk, scale * LOG2E,
+                                DIM, BLOCK_M, True)  # fmt: skip
+    slot = dk_NGMD + (number * kv_heads + kv_head) * BLOCK_N * DIM
+    tl.store(_rows(slot, DIM, BLOCK_N, DIM), dk * scale, mask=present[:, None])
+
+
+@triton.jit
+def _value_block(k, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv, scale, DIM: tl.constexpr,
+                 BLOCK_M: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    x = at + tl.arange(0, BLOCK_M)
+    queries = _block(q, q_row, at, x < x1, BLOCK_M, DIM, MASKED)
+    d_rows = _block(d_out, d_row, at, x < x1, BLOCK_M, DIM, MASKED)
+    log_sums = _log_sums(lse, x, x < x1, MASKED)
+    weights = tl.exp2(tl.dot(k, tl.trans(queries), input_precision="ieee") * scale - log_sums[None, :])
+    if MASKED:
+        weights = tl.where(_shown(spans_S7, span, o, x, x1), weights, 0.0)
+    return tl.dot(weights.to(d_rows.dtype), d_rows, dv, input_precision="ieee")
+
+
+@triton.jit
+def value_gradients(
+    q_HTD, k_GLD, d_out_HTD, lse_HT, dv_NGMD, tiles_N4, spans_S7, scale, kv_heads,
+    q_head, q_row, k_head, k_row, d_head, d_row, lse_head,
+    SHARE: tl.constexpr, DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Gradient of a tile of values, as `key_gradients`. A kernel of its own: registers hold one sum of this size."""
+    number = tl.program_id(0).to(tl.int64)
+    t0, present, first, last = _tile(tiles_N4, number, BLOCK_N)
+    kv_head = tl.program_id(1).to(tl.int64)
+    o = t0 + tl.arange(0, BLOCK_N)
+    k = _block(k_GLD + kv_head * k_head, k_row, t0, present, BLOCK_N, DIM, True)
+    dv = tl.zeros((BLOCK_N, DIM), tl.float32)
+    for head in range(kv_head * SHARE, kv_head * SHARE + SHARE):
+        q, d_out, lse = q_HTD + head * q_head, d_out_HTD + head * d_head, lse_HT + head * lse_head
+        for span in range(first, last):
+            x0, x1, full = _span(spans_S7, span)
+            whole = x0 + full * ((x1 - x0) // BLOCK_M * BLOCK_M)
+            for at in range(x0, whole, BLOCK_M):
+                dv = _value_block(k, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv, scale * LOG2E, DIM,
+                                  BLOCK_M, False)  # fmt: skip
+            for at in range(whole, x1, BLOCK_M):
+                dv = _value_block(k, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv, scale * LOG2E, DIM,
+                                  BLOCK_M, True)  # fmt: skip
+    slot = dv_NGMD + (number * kv_heads + kv_head) * BLOCK_N * DIM
+    tl.store(_rows(slot, DIM, BLOCK_N, DIM), dv, mask=present[:, None])
 
 
 @triton.jit
