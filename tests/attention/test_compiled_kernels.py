@@ -14,14 +14,13 @@ from triton.backends.compiler import GPUTarget
 
 from octopus.attention.dag import packed_kernels, paged_kernels
 from octopus.attention.dag.packed import Blocks, kernel_table
-from octopus.attention.dag.paged import tile_shapes
+from octopus.attention.dag.paged import PARTS, tile_shape
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_BYTES = 227 * 1024
 INTEGERS = ("tiles_N4", "spans_S7", "owners_E4", "items_I5", "slots_N", "slots_K", "parts_P", "part_starts_T")
-INTEGERS += ("reader_view_R", "reader_stop_R", "view_row_V")
+INTEGERS += ("reader_view_R", "reader_stop_R")
 FLOATS = ("lse_HT", "dots_HT", "dq_HTD", "dk_NGMD", "dv_NGMD", "slots_NGMD", "sum_GLD", "out_PHD", "lse_PH")
-FLOATS += ("cos_VR", "sin_VR")
 
 
 def compiled(kernel: Any, constants: dict[str, int], *, warps: int = 4, stages: int = 2) -> Any:
@@ -65,21 +64,22 @@ def test_packed_kernels_compile(dim: int) -> None:
         (packed_kernels.attend_spans, table.forward, True),
         (packed_kernels.query_gradients, table.queries, True),
         (packed_kernels.key_gradients, table.keys, False),
+        (packed_kernels.value_gradients, table.values, False),
     ):
-        rows, keys = (blocks.own, blocks.other) if queries_own else (blocks.other, blocks.own)
+        rows, keys = (table.own, blocks.other) if queries_own else (blocks.other, table.own)
         made = compiled(kernel, shape | {"BLOCK_M": rows, "BLOCK_N": keys}, **run_as(blocks))
         assert made.metadata.shared <= SHARED_BYTES, kernel
         assert "wgmma.mma_async" in made.asm["ptx"], kernel
     compiled(packed_kernels.row_dots, {"DIM": dim, "BLOCK": 16})
-    compiled(packed_kernels.sum_slots, {"DIM": dim, "BLOCK": table.keys.own, "ROWS": 16})
+    compiled(packed_kernels.sum_slots, {"DIM": dim, "BLOCK": table.own, "ROWS": 16})
 
 
 @pytest.mark.parametrize("dim", [256, slow(64), slow(128)])
 def test_paged_kernels_compile(dim: int) -> None:
-    for shape in tile_shapes(dim):
-        constants = {"SHARE": 4, "HALF": 32, "DIM": dim, "WIDTH": dim}
-        constants |= {"BLOCK_M": shape.block_m, "BLOCK_N": shape.block_n}
-        made = compiled(paged_kernels.attend_tiles, constants, warps=shape.warps, stages=shape.stages)
-        assert made.metadata.shared <= SHARED_BYTES, shape
-        assert "mma" in made.asm["ptx"], shape
-    compiled(paged_kernels.join_parts, {"DIM": dim, "WIDTH": dim})
+    shape = tile_shape(dim)
+    constants = {"SHARE": 4, "DIM": dim, "WIDTH": dim}
+    sizes = {name: getattr(shape, name.lower()) for name in ("FEW_M", "FEW_N", "MANY_M", "MANY_N")}
+    made = compiled(paged_kernels.attend_tiles, constants | sizes, warps=shape.warps, stages=shape.stages)
+    assert made.metadata.shared <= SHARED_BYTES, shape
+    assert "wgmma.mma_async" in made.asm["ptx"], shape
+    compiled(paged_kernels.join_parts, {"DIM": dim, "WIDTH": dim, "BLOCK_P": PARTS})

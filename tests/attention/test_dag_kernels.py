@@ -28,7 +28,7 @@ def test_packed_kernels_equal_the_reference() -> None:
     """Catches: a shift lost, of the wrong sign or not turned back, a pair on the diagonal missed, a view's sum lost.
 
     Also slots added up for the wrong rows, the gradient of a row that sees nothing, heads tiled instead of shared,
-    the edge of a window taken for a diagonal.
+    the edge of a window taken for a diagonal, a NaN in a key or value that nobody sees.
     """
     lines = interpreted("interpreted_packed.py", "2")
     assert len(lines) == 12
@@ -90,17 +90,16 @@ def test_tiles_cover_each_reader_and_key_once(most_keys: int) -> None:
     """Catches: keys between two tiles lost or counted twice, a part of another row."""
     readers = tuple(Reader(row, row % 2, 30 - row) for row in range(5))
     made = [Group(slots_K=np.arange(30), readers=readers), Group(slots_K=np.arange(50, 53), readers=(Reader(2, 0, 3),))]
-    plan = tile(made, 6, sizes=[1, 2], most_keys=most_keys)
+    plan = tile(made, 6, most_readers=2, most_keys=most_keys)
     seen = np.zeros((6, 53), dtype=np.int64)
-    for launch in plan.launches:
-        for first, stop, full_stop, first_reader, count in launch.items_I5:
-            assert count <= launch.rows
-            for reader in range(first_reader, first_reader + count):
-                row = plan.view_row_V[plan.reader_view_R[reader]]
-                end = min(stop, plan.reader_stop_R[reader])
-                assert end >= min(stop, full_stop)
-                np.add.at(seen[row], plan.slots_K[first:end], 1)
-                assert reader in plan.parts_P[plan.part_starts_T[row] : plan.part_starts_T[row + 1]]
+    for first, stop, full_stop, first_reader, count in plan.items_I5:
+        assert count <= 2
+        for reader in range(first_reader, first_reader + count):
+            row = plan.view_row_V[plan.reader_view_R[reader]]
+            end = min(stop, plan.reader_stop_R[reader])
+            assert end >= min(stop, full_stop)
+            np.add.at(seen[row], plan.slots_K[first:end], 1)
+            assert reader in plan.parts_P[plan.part_starts_T[row] : plan.part_starts_T[row + 1]]
     expected = np.zeros_like(seen)
     for row in range(5):
         expected[row, : 30 - row] = 1

@@ -18,52 +18,37 @@ from torch import Tensor
 from octopus.attention.dag.groups import Sight, SlotsOf, groups
 from octopus.attention.dag.paged_kernels import attend_tiles, join_parts
 from octopus.attention.dag.tiles import TilePlan, tile
-from octopus.attention.libraries.rows import Angles
+from octopus.attention.libraries.rows import Angles, rotated
 from octopus.attention.rope import Rope
 
 FEWEST_KEYS = 256
 """Of a tile. Of each reader and query head it writes D float32 numbers, read again: its keys must outweigh those."""
+PARTS = 16  # Joined at once.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TileShape:
-    """How tiles of one size run.
+    """How tiles run: rows of a product (readers times the query heads that share a key/value head), and its keys.
 
     Attributes:
-        block_m: Rows of a product: readers of a tile times the query heads that share a key/value head.
-        block_n: Keys of a product.
+        few_m, few_n: Of a tile with few readers.
+        many_m, many_n: Of all others.
         warps: Of a program.
         stages: Of the pipeline that loads keys and values.
     """
 
-    block_m: int
-    block_n: int
+    few_m: int
+    few_n: int
+    many_m: int
+    many_n: int
     warps: int
     stages: int
 
 
-def tile_shapes(head_dim: int) -> tuple[TileShape, ...]:
-    """The sizes that kernels are built for, ascending; a fixed table, since tuning at run time costs seconds a shape.
-
-    ========  ==================  ==================
-    head_dim  one or few readers  many readers
-    ========  ==================  ==================
-    to 64     16 x 128            128 x 128
-    to 128    16 x 128            128 x 64
-    to 256    16 x 64             128 x 32
-    ========  ==================  ==================
-    """
-    small, large = (128, 128) if head_dim <= 64 else (128, 64) if head_dim <= 128 else (64, 32)
-    return (
-        TileShape(block_m=16, block_n=small, warps=4, stages=3),
-        TileShape(block_m=128, block_n=large, warps=8, stages=3),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Launch:
-    shape: TileShape
-    items_I5: Tensor
+def tile_shape(head_dim: int) -> TileShape:
+    """A fixed table, since tuning at run time costs seconds a shape."""
+    few_n, many_n, stages = (128, 128, 3) if head_dim <= 64 else (128, 64, 3) if head_dim <= 128 else (64, 64, 2)
+    return TileShape(few_m=16, few_n=few_n, many_m=128, many_n=many_n, warps=8, stages=stages)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,13 +57,13 @@ class PagedPass:
 
     Attributes:
         tensors: The arrays of the tile plan by name, on the device.
-        launches: The tiles by size.
+        shape: How the tiles run.
         angles: Of each view: its row's position less its shift.
         share: Query heads of a key/value head.
     """
 
     tensors: dict[str, Tensor]
-    launches: tuple[_Launch, ...]
+    shape: TileShape
     angles: Angles
     share: int
 
@@ -107,20 +92,15 @@ class PagedPass:
             device: Where the pool is.
             programs: How many programs the work is cut into at least, where it is large enough.
         """
-        share = heads // kv_heads
-        shapes = {max(1, shape.block_m // share): shape for shape in tile_shapes(head_dim) if shape.block_m >= share}
-        found = groups(sights, slots_of)
-        most_readers = max(shapes)
+        share, shape = heads // kv_heads, tile_shape(head_dim)
+        found, most_readers = groups(sights, slots_of), shape.many_m // share
         work = sum(len(group.slots_K) * -(-len(group.readers) // most_readers) for group in found) * kv_heads
-        plan = tile(found, len(positions_T), sizes=sorted(shapes), most_keys=_most_keys(work, programs))
+        plan = tile(found, len(positions_T), most_readers=most_readers, most_keys=_most_keys(work, programs))
         seen_from_V = positions_T[plan.view_row_V] - plan.view_shift_V
-        arrays = {field.name: getattr(plan, field.name) for field in fields(TilePlan) if field.name != "launches"}
+        arrays = {field.name: getattr(plan, field.name) for field in fields(TilePlan)}
         return cls(
             tensors={name: torch.from_numpy(array).to(device) for name, array in arrays.items()},
-            launches=tuple(
-                _Launch(shape=shapes[tiles.rows], items_I5=torch.from_numpy(tiles.items_I5).to(device))
-                for tiles in plan.launches
-            ),
+            shape=shape,
             angles=Angles.of(rope, seen_from_V, device, torch.float32),
             share=share,
         )
@@ -137,25 +117,25 @@ class PagedPass:
             scale: Factor of the scores.
         """
         heads, rows, dim = q_HTD.shape
-        of, parts = self.tensors, len(self.tensors["parts_P"])
+        shape, of, parts = self.shape, self.tensors, len(self.tensors["parts_P"])
         part_PHD = q_HTD.new_empty((parts, heads, dim), dtype=torch.float32)
         part_lse_PH = q_HTD.new_empty((parts, heads), dtype=torch.float32)
         widths: dict[str, Any] = {"DIM": dim, "WIDTH": triton.next_power_of_2(dim)}
-        for launch in self.launches:
-            shape = launch.shape
-            attend_tiles[(keys_SGD.shape[1], len(launch.items_I5))](
-                q_HTD, keys_SGD, values_SGD, part_PHD, part_lse_PH, self.angles.cos_NR, self.angles.sin_NR,
-                of["slots_K"], launch.items_I5, of["reader_view_R"], of["reader_stop_R"], of["view_row_V"],
-                scale, *q_HTD.stride()[:2], *keys_SGD.stride()[:2], *values_SGD.stride()[:2], heads,
-                SHARE=self.share, HALF=self.angles.cos_NR.shape[1], **widths,
-                BLOCK_M=shape.block_m, BLOCK_N=shape.block_n, num_warps=shape.warps, num_stages=shape.stages,
+        if parts:
+            q_HVD = rotated(q_HTD, self.angles, rows_N=of["view_row_V"])
+            attend_tiles[(keys_SGD.shape[1], len(of["items_I5"]))](
+                q_HVD, keys_SGD, values_SGD, part_PHD, part_lse_PH, of["slots_K"], of["items_I5"],
+                of["reader_view_R"], of["reader_stop_R"], scale, *q_HVD.stride()[:2], *keys_SGD.stride()[:2],
+                *values_SGD.stride()[:2], heads, SHARE=self.share, **widths,
+                FEW_M=shape.few_m, FEW_N=shape.few_n, MANY_M=shape.many_m, MANY_N=shape.many_n,
+                num_warps=shape.warps, num_stages=shape.stages,
             )  # fmt: skip
         out_HTD = torch.empty_like(q_HTD)
         lse_HT = q_HTD.new_empty((heads, rows), dtype=torch.float32)
         if rows:
             join_parts[(rows, heads)](
                 part_PHD, part_lse_PH, of["parts_P"], of["part_starts_T"], out_HTD, lse_HT, heads,
-                *out_HTD.stride()[:2], lse_HT.stride(0), **widths,
+                *out_HTD.stride()[:2], lse_HT.stride(0), **widths, BLOCK_P=PARTS,
             )  # fmt: skip
         return out_HTD, lse_HT
 

@@ -1,5 +1,7 @@
 """Paged attention in two launches: every tile's readers over its keys, then every row's parts joined.
 
+Queries come rotated, one for each view (a row and the shift at which it sees something).
+
 All addresses are 64-bit: a pool may have more than 2^31 elements. Products are accumulated in float32 (in the
 interpreter, and for float32 inputs, with IEEE rounding). Natural-log LSE; 0 and -inf for what sees nothing.
 """
@@ -13,26 +15,9 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _turned(x, at, d, cos_VR, sin_VR, view, inside, HALF: tl.constexpr):
-    """Rows of a tensor, rotated to their view's angles, in float32; dimension i < R turns with i + R."""
-    own = tl.load(x + at[:, None] + d[None, :], mask=inside, other=0).to(tl.float32)
-    if HALF:
-        turning = inside & (d < 2 * HALF)[None, :]
-        partner = tl.where(d < HALF, d + HALF, d - HALF)
-        other = tl.load(x + at[:, None] + partner[None, :], mask=turning, other=0).to(tl.float32)
-        angle = view[:, None] * HALF + tl.where(d < HALF, d, partner)[None, :]
-        cos = tl.load(cos_VR + angle, mask=turning, other=1)
-        sin = tl.load(sin_VR + angle, mask=turning, other=0)
-        own = own * cos + other * tl.where(d < HALF, -1.0, 1.0)[None, :] * sin
-    return own
-
-
-@triton.jit
-def _block(q, k, v, slots_K, at, n_stop, k_stride, v_stride, d, reader_stop, top, total, mixed, scale,
-           BLOCK_N: tl.constexpr, DIM: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """One online-softmax step over keys `[at, at + BLOCK_N)`."""
-    n = at + tl.arange(0, BLOCK_N)
-    slot = tl.load(slots_K + n, mask=n < n_stop, other=0) if MASKED else tl.load(slots_K + n)
+def _block(q, k, v, slot, n, n_stop, k_stride, v_stride, d, reader_stop, top, total, mixed, scale,
+           DIM: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """One online-softmax step over keys `n`, which lie in `slot`."""
     here = (d < DIM)[None, :] & (n < n_stop)[:, None] if MASKED else (d < DIM)[None, :]
     keys = tl.load(k + (slot * k_stride)[:, None] + d[None, :], mask=here, other=0)
     scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
@@ -43,20 +28,18 @@ def _block(q, k, v, slots_K, at, n_stop, k_stride, v_stride, d, reader_stop, top
     weights = tl.exp2(scores - base[:, None])
     fade = tl.exp2(top - base)
     values = tl.load(v + (slot * v_stride)[:, None] + d[None, :], mask=here, other=0)
-    mixed = mixed * fade[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * fade[:, None], input_precision="ieee")
     return higher, total * fade + tl.sum(weights, 1), mixed
 
 
 @triton.jit
-def attend_tiles(
-    q_HTD, k_SGD, v_SGD, out_PHD, lse_PH, cos_VR, sin_VR, slots_K, items_I5, reader_view_R, reader_stop_R, view_row_V,
-    scale, q_head, q_row, k_slot, k_head, v_slot, v_head, heads,
-    SHARE: tl.constexpr, HALF: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
+def _tile(
+    q_HVD, k, v, out_PHD, lse_PH, slots_K, item, reader_view_R, reader_stop_R, scale, q_head, q_view, k_slot, v_slot,
+    kv_head, heads,
+    SHARE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One tile and one key/value head; its `SHARE` query heads of each reader are rows of one product."""
-    kv_head = tl.program_id(0).to(tl.int64)
-    item = items_I5 + tl.program_id(1).to(tl.int64) * 5
     first, stop, full_stop = tl.load(item), tl.load(item + 1), tl.load(item + 2)
     first_reader, readers = tl.load(item + 3), tl.load(item + 4)
     m = tl.arange(0, BLOCK_M)
@@ -66,20 +49,26 @@ def attend_tiles(
     head = kv_head * SHARE + m % SHARE
     view = tl.load(reader_view_R + reader, mask=present, other=0)
     reader_stop = tl.load(reader_stop_R + reader, mask=present, other=0)
-    row = tl.load(view_row_V + view, mask=present, other=0)
     inside = present[:, None] & (d < DIM)[None, :]
-    q = _turned(q_HTD, head * q_head + row * q_row, d, cos_VR, sin_VR, view, inside, HALF).to(k_SGD.dtype.element_ty)
-    k, v = k_SGD + kv_head * k_head, v_SGD + kv_head * v_head
+    q = tl.load(q_HVD + (head * q_head + view * q_view)[:, None] + d[None, :], mask=inside, other=0)
     top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     mixed = tl.zeros((BLOCK_M, WIDTH), tl.float32)
     whole = first + (full_stop - first) // BLOCK_N * BLOCK_N
-    for at in range(first, whole, BLOCK_N):
-        top, total, mixed = _block(q, k, v, slots_K, at, stop, k_slot, v_slot, d, reader_stop, top, total, mixed,
-                                   scale * LOG2E, BLOCK_N, DIM, False)  # fmt: skip
-    for at in range(whole, stop, BLOCK_N):
-        top, total, mixed = _block(q, k, v, slots_K, at, stop, k_slot, v_slot, d, reader_stop, top, total, mixed,
-                                   scale * LOG2E, BLOCK_N, DIM, True)  # fmt: skip
+    n = first + tl.arange(0, BLOCK_N)
+    slot = tl.load(slots_K + n, mask=n < stop, other=0)
+    for _ in range(first, whole, BLOCK_N):
+        following = tl.load(slots_K + n + BLOCK_N, mask=n + BLOCK_N < stop, other=0)  # Early: loads wait for it.
+        top, total, mixed = _block(q, k, v, slot, n, stop, k_slot, v_slot, d, reader_stop, top, total, mixed,
+                                   scale * LOG2E, DIM, False)  # fmt: skip
+        n += BLOCK_N
+        slot = following
+    for _ in range(whole, stop, BLOCK_N):
+        following = tl.load(slots_K + n + BLOCK_N, mask=n + BLOCK_N < stop, other=0)
+        top, total, mixed = _block(q, k, v, slot, n, stop, k_slot, v_slot, d, reader_stop, top, total, mixed,
+                                   scale * LOG2E, DIM, True)  # fmt: skip
+        n += BLOCK_N
+        slot = following
     part = reader * heads + head
     divisor = tl.where(total > 0, total, 1.0)
     tl.store(out_PHD + (part * DIM)[:, None] + d[None, :], mixed / divisor[:, None], mask=inside)
@@ -87,23 +76,46 @@ def attend_tiles(
 
 
 @triton.jit
+def attend_tiles(
+    q_HVD, k_SGD, v_SGD, out_PHD, lse_PH, slots_K, items_I5, reader_view_R, reader_stop_R, scale,
+    q_head, q_view, k_slot, k_head, v_slot, v_head, heads,
+    SHARE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
+    FEW_M: tl.constexpr, FEW_N: tl.constexpr, MANY_M: tl.constexpr, MANY_N: tl.constexpr,
+):  # fmt: skip
+    """All tiles in one launch: those of few readers wait for memory while those of many compute."""
+    kv_head = tl.program_id(0).to(tl.int64)
+    item = items_I5 + tl.program_id(1).to(tl.int64) * 5
+    k, v = k_SGD + kv_head * k_head, v_SGD + kv_head * v_head
+    if tl.load(item + 4) * SHARE <= FEW_M:
+        _tile(q_HVD, k, v, out_PHD, lse_PH, slots_K, item, reader_view_R, reader_stop_R, scale, q_head, q_view, k_slot,
+              v_slot, kv_head, heads, SHARE, DIM, WIDTH, FEW_M, FEW_N)  # fmt: skip
+    else:
+        _tile(q_HVD, k, v, out_PHD, lse_PH, slots_K, item, reader_view_R, reader_stop_R, scale, q_head, q_view, k_slot,
+              v_slot, kv_head, heads, SHARE, DIM, WIDTH, MANY_M, MANY_N)  # fmt: skip
+
+
+@triton.jit
 def join_parts(
     out_PHD, lse_PH, parts_P, part_starts_T, out_HTD, lse_HT, heads, out_head, out_row, lse_head,
-    DIM: tl.constexpr, WIDTH: tl.constexpr,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    """One row and head: its parts in their order, weighted by their shares of the sum of exponentials."""
+    """One row and head: its parts in their order, `BLOCK_P` at once, weighted by their shares of the sum."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     d = tl.arange(0, WIDTH)
     top, total = float("-inf"), 0.0
     mixed = tl.zeros((WIDTH,), tl.float32)
-    for number in range(tl.load(part_starts_T + row), tl.load(part_starts_T + row + 1)):
-        part = tl.load(parts_P + number) * heads + head
-        lse = tl.load(lse_PH + part)
-        higher = tl.maximum(top, lse)
+    stop = tl.load(part_starts_T + row + 1)
+    for at in range(tl.load(part_starts_T + row), stop, BLOCK_P):
+        number = at + tl.arange(0, BLOCK_P)
+        part = tl.load(parts_P + number, mask=number < stop, other=0) * heads + head
+        lse = tl.load(lse_PH + part, mask=number < stop, other=float("-inf"))
+        inside = (number < stop)[:, None] & (d < DIM)[None, :]
+        out = tl.load(out_PHD + (part * DIM)[:, None] + d[None, :], mask=inside, other=0)
+        higher = tl.maximum(top, tl.max(lse, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
-        fade, share = tl.exp(top - base), tl.exp(lse - base)
-        mixed = mixed * fade + tl.load(out_PHD + part * DIM + d, mask=d < DIM, other=0) * share
-        total = total * fade + share
+        fade, shares = tl.exp(top - base), tl.exp(lse - base)
+        mixed = mixed * fade + tl.sum(out * shares[:, None], 0)
+        total = total * fade + tl.sum(shares, 0)
         top = higher
     divisor = tl.where(total > 0, total, 1.0)
     out = (mixed / divisor).to(out_HTD.dtype.element_ty)

@@ -23,19 +23,6 @@ ITEM = ("first_key", "stop_key", "full_stop", "first_reader", "readers")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tiles:
-    """The tiles of one kernel launch, longest first.
-
-    Attributes:
-        rows: Most readers of a tile.
-        items_I5: int64, the columns `ITEM`.
-    """
-
-    rows: int
-    items_I5: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class TilePlan:
     """All of a step's tiles.
 
@@ -45,7 +32,7 @@ class TilePlan:
         view_row_V, view_shift_V: int64. The row and shift of each view.
         part_starts_T: int64, T + 1 numbers: row t has parts `parts_P[part_starts_T[t] : part_starts_T[t + 1]]`.
         parts_P: int64, numbers of readers.
-        launches: Tiles by size.
+        items_I5: int64, the columns `ITEM` of each tile; the one with the most keys first.
     """
 
     slots_K: np.ndarray
@@ -55,7 +42,7 @@ class TilePlan:
     view_shift_V: np.ndarray
     part_starts_T: np.ndarray
     parts_P: np.ndarray
-    launches: tuple[Tiles, ...]
+    items_I5: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,26 +54,20 @@ class _Tile:
     base: int  # Of the readers' lengths, in slots.
 
 
-def tile(groups: Sequence[Group], rows: int, *, sizes: Sequence[int], most_keys: int) -> TilePlan:
+def tile(groups: Sequence[Group], rows: int, *, most_readers: int, most_keys: int) -> TilePlan:
     """Cuts groups into tiles.
 
     Args:
         groups: What is seen. Their order, and that of their readers, is that of all sums.
         rows: Rows of the step.
-        sizes: Numbers of readers that kernels exist for, ascending; a group is cut by the largest, and what remains
-            takes the smallest that holds it.
-        most_keys: Most keys of a tile.
+        most_readers, most_keys: Of a tile.
     """
     starts = [0, *accumulate(len(group.slots_K) for group in groups)]
-    tiles = [
-        one for group, start in zip(groups, starts, strict=False) for one in _cut(group, start, sizes[-1], most_keys)
-    ]
-    by_size: dict[int, list[tuple[_Tile, int]]] = {size: [] for size in sizes}
-    readers: list[tuple[Reader, int]] = []
-    for one in tiles:
-        size = next(size for size in sizes if len(one.readers) <= size)
-        by_size[size].append((one, len(readers)))
-        readers += [(reader, one.base) for reader in one.readers]
+    tiles, readers = [], []
+    for group, start in zip(groups, starts, strict=False):
+        for one in _cut(group, start, most_readers, most_keys):
+            tiles.append((one, len(readers)))
+            readers += [(reader, one.base) for reader in one.readers]
     views: dict[tuple[int, int], int] = {}
     view_R = [views.setdefault((reader.row, reader.shift), len(views)) for reader, _ in readers]
     row_R = np.array([reader.row for reader, _ in readers], dtype=np.int64)
@@ -98,7 +79,7 @@ def tile(groups: Sequence[Group], rows: int, *, sizes: Sequence[int], most_keys:
         view_shift_V=np.array([shift for _, shift in views], dtype=np.int64),
         part_starts_T=np.concatenate(([0], np.bincount(row_R, minlength=rows).cumsum())).astype(np.int64),
         parts_P=np.argsort(row_R, kind="stable"),
-        launches=tuple(_launch(size, placed) for size, placed in by_size.items() if placed),
+        items_I5=_items(tiles),
     )
 
 
@@ -124,9 +105,9 @@ def _even(count: int, most: int) -> Iterator[tuple[int, int]]:
         yield piece * count // pieces, (piece + 1) * count // pieces
 
 
-def _launch(size: int, placed: list[tuple[_Tile, int]]) -> Tiles:
+def _items(placed: list[tuple[_Tile, int]]) -> np.ndarray:
     longest_first = sorted(placed, key=lambda pair: pair[0].first_key - pair[0].stop_key)
     items = [
         (one.first_key, one.stop_key, one.full_stop, number, len(one.readers)) for one, number in longest_first
     ]
-    return Tiles(rows=size, items_I5=np.array(items, dtype=np.int64))
+    return np.array(items, dtype=np.int64).reshape(-1, len(ITEM))
