@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from queue import SimpleQueue
 
 import torch
@@ -147,18 +148,23 @@ class HostStorage:
             (self.pairs_of_pages, transfer.page_units),
             (self.pairs_of_states, transfer.state_units),
         ):
-            for device, host in pairs if units else ():
-                rows = torch.tensor([unit for unit, _ in units]).to(device.device, non_blocking=True)
+            if not units:
+                continue
+            # In the host's order: neighbours there are one copy, and launching many would cost more than the bytes.
+            rows, places = zip(*sorted(units, key=itemgetter(1)), strict=True)
+            rows_N = torch.tensor(rows)
+            for device, host in pairs:
+                at_N = _sent(rows_N, device.device)
                 if transfer.kind == "offload":
-                    block = device[rows]
-                    for row, (_, place) in enumerate(units):
-                        host[place].copy_(block[row], non_blocking=True)
+                    block = device[at_N]
+                    for start, stop in _runs(places):
+                        host[places[start] : places[start] + stop - start].copy_(block[start:stop], non_blocking=True)
                 else:
-                    block = device.new_empty((len(units), *host.shape[1:]))
-                    for row, (_, place) in enumerate(units):
-                        block[row].copy_(host[place], non_blocking=True)
-                    device[rows] = block
-                staged += [block, rows]
+                    block = device.new_empty((len(rows), *host.shape[1:]))
+                    for start, stop in _runs(places):
+                        block[start:stop].copy_(host[places[start] : places[start] + stop - start], non_blocking=True)
+                    device[at_N] = block
+                staged += [block, at_N]
         return staged
 
     def _complete_in_order(self) -> None:
@@ -229,7 +235,7 @@ class TensorSeals:
         rows_2N = rows_2R.repeat_interleave(lengths_R, dim=1)
         places_N = torch.arange(rows_2N.shape[1])
         rows_2N += torch.stack((places_N, places_N * _OFFSET_FACTOR))
-        slots_N, owners_N = rows_2N.to(self._device, non_blocking=True)
+        slots_N, owners_N = _sent(rows_2N, self._device)
         sums, start = [], 0
         while start < len(slots_N):
             part_N = self._token_sums(slots_N[start : start + self._most_slots])
@@ -254,7 +260,7 @@ class TensorSeals:
         """The slots of all states, and what their fingerprints should be. One state at a time: they are large."""
         units_M, segments_M, lengths_M = _columns(states, 3)
         rows_2M = torch.stack((units_M, _owners(segments_M, lengths_M)))
-        units_M, owners_M = rows_2M.to(self._device, non_blocking=True)
+        units_M, owners_M = _sent(rows_2M, self._device)
         sums = [self._state_sum(state.unit) for state in states]
         return units_M, torch.stack(sums) + owners_M if sums else owners_M
 
@@ -289,10 +295,24 @@ def _owners(segments_N: torch.Tensor, offsets_N: torch.Tensor) -> torch.Tensor:
     return segments_N * _SEGMENT_FACTOR + offsets_N * _OFFSET_FACTOR + 1
 
 
+def _sent(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy on the device that nobody waits for: out of ordinary memory it would wait for all that the GPU has to do."""
+    return (numbers.pin_memory() if device.type == "cuda" else numbers).to(device, non_blocking=True)
+
+
 def _by_page(slots: torch.Tensor, page_size: int) -> torch.Tensor:
     """[layers, S, G, D] as a view [pages, layers, page size, G, D]."""
     pages: torch.Tensor = slots.unflatten(1, (-1, page_size))
     return pages.transpose(0, 1)
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Half-open intervals of indices over which ascending places follow each other without a gap."""
+    start = 0
+    for index in range(1, len(places) + 1):
+        if index == len(places) or places[index] != places[index - 1] + 1:
+            yield start, index
+            start = index
 
 
 def _host(shape: tuple[int, ...], like: torch.Tensor, pinned: bool) -> torch.Tensor:

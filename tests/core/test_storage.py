@@ -47,18 +47,19 @@ def test_what_went_comes_back_bit_by_bit(dtype: torch.dtype) -> None:
     """Catches: a layer that is left out, pages and slots mixed up, a fingerprint that stays behind."""
     storage = filled(dtype)
     seals = TensorSeals(storage, page_size=PAGE)
-    host = HostStorage(storage, seals, pages=3, states=2, page_size=PAGE)
+    host = HostStorage(storage, seals, pages=4, states=2, page_size=PAGE)
     runs = [SealRun(1, 0, 4, 7, 0), SealRun(4, 0, 3, 7, 4)]
     states = [StateSeal(2, 7, 7)]
     seals.seal(runs, states)
-    slots, moved = [*range(4, 8), *range(16, 19)], [*range(8, 12), *range(3)]
+    slots = [*range(4, 8), *range(16, 19), *range(12, 16)]
+    moved = [*range(8, 12), *range(3), *range(20, 24)]
     before = [storage.keys[:, slots], storage.values[:, slots], storage.conv[:, [2]], storage.recurrent[:, [2]]]
-    out = transfer("offload", {0: (1, 2), 1: (4, 0)}, {7: (2, 1)})
+    out = transfer("offload", {0: (1, 2), 1: (4, 0), 2: (3, 3)}, {7: (2, 1)})
     host.start(out)
     assert out.done and out.ok
     for tensor in (storage.keys, storage.values, storage.conv, storage.recurrent):
         tensor.zero_()
-    back = transfer("restore", {0: (2, 2), 1: (0, 0)}, {7: (3, 1)})
+    back = transfer("restore", {0: (2, 2), 1: (0, 0), 2: (5, 3)}, {7: (3, 1)})
     host.start(back)
     after = [storage.keys[:, moved], storage.values[:, moved], storage.conv[:, [3]], storage.recurrent[:, [3]]]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
