@@ -23,7 +23,7 @@ from attention_cases import QUERY_HEADS, plan_of, scaling_runs, text_row_lengths
 from attention_gate import Data, draw, errors, gate_plans, poison, repeats
 from attention_timing import PAUSE_S, Line, Times, measure, median_ms
 from figures import Figures
-from numeric import random_plan
+from numeric import causal_plan, random_plan
 
 from octopus.attention.backends import attend, available_backends
 from octopus.attention.plan import Plan, lower
@@ -32,6 +32,7 @@ PARTS = ("ceilings", "gate", "paper", "flex", "shapes", "rows", "scaling")
 GPU_BACKENDS = ("cudnn", "sliced-fa4", "sliced-cudnn", "triton", "sliced-fa2")
 SHORT_PAUSE_S = 0.05  # Of the scaling runs, which take milliseconds.
 DENSE_CALLS = {"sliced-cudnn", "sliced-fa2"}  # Not for shapes of many small slices.
+DENSE_ROW = 16_384
 RUNNERS_UP = {"sliced-fa2"}  # For older GPUs: gated, and timed once.
 
 
@@ -45,7 +46,9 @@ class Run:
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.figures = Figures("attention", options.device, "python " + " ".join(sys.argv), options.json)
         self.totals: dict[tuple[str, str], Times] = {}
-        self.pairs: dict[str, int] = {}
+        self.rates: dict[tuple[str, str], tuple[float, float]] = {}  # TFLOP/s of the forward and the backward pass.
+        self.plan_ms: dict[tuple[str, str], float] = {}
+        self.rows_ms: dict[str, float] = {}
         self.gated: set[str] = set(self.backends)
 
     def data(self, plan: Plan, head_dim: int, kv_heads: int = 4, *, rotated: bool) -> Data:
@@ -69,8 +72,10 @@ class Run:
         say("backward_ms", round(times.backward_ms, 3), "ms")
         say("sustained_forward_ms", round(times.sustained_forward_ms, 3), "ms")
         say("sustained_backward_ms", round(times.sustained_backward_ms, 3), "ms")
-        say("forward_tflops", round(work / times.forward_ms / 1e9, 1), "TFLOP/s on visible pairs")
-        say("backward_tflops", round(2.5 * work / times.backward_ms / 1e9, 1), "TFLOP/s on visible pairs")
+        rates = work / times.forward_ms / 1e9, 2.5 * work / times.backward_ms / 1e9
+        self.rates[case, variant] = rates
+        say("forward_tflops", round(rates[0], 1), "TFLOP/s on visible pairs")
+        say("backward_tflops", round(rates[1], 1), "TFLOP/s on visible pairs")
         say("peak_gib", round(times.peak_gib, 2), "GiB")
         if self.cuda:
             torch.cuda.empty_cache()
@@ -91,8 +96,9 @@ class Run:
         self._synchronize()
         after = time.perf_counter()
         forward_ms = median_ms(lambda: call(*(x.detach() for x in leaves)), self.cuda, pause_s=0)
-        plan_ms = 1e3 * (after - again) - forward_ms
-        self.figures.say(case, "plan_ms", round(max(plan_ms, 0), 2), "ms, once a pack", variant=f"octopus-{backend}")
+        plan_ms = max(0.0, 1e3 * (after - again) - forward_ms)
+        self.plan_ms[case, f"octopus-{backend}"] = plan_ms
+        self.figures.say(case, "plan_ms", round(plan_ms, 2), "ms, once a pack", variant=f"octopus-{backend}")
         self.figures.say(case, "first_call_s", round(again - began, 2), "s", variant=f"octopus-{backend}")
 
         def backward() -> object:
@@ -163,12 +169,15 @@ def paper(run: Run) -> None:
                 continue
             run.ours(f"paper-143k/d{head_dim}", run.data(plain, head_dim, rotated=False), backend)
             run.ours(f"paper-143k-shifted/d{head_dim}", run.data(plan, head_dim, rotated=True), backend)
+            if backend == "triton":
+                row = causal_plan(DENSE_ROW // run.options.scale)
+                run.ours(f"dense-16k/d{head_dim}", run.data(row, head_dim, rotated=False), backend)
         data = run.data(plain, head_dim, rotated=False)
         if run.cuda and head_dim != 64:
             run.rival(f"paper-143k/d{head_dim}", "cudnn-frontend", lambda d=data: rivals.interval(d), work(data))
-            dense = 4.0 * QUERY_HEADS * head_dim * 16_384 * 16_385 / 2
-            run.rival(f"dense-16k/d{head_dim}", "fa4", lambda d=data: rivals.dense_fa4(16_384, d), dense)
-            run.rival(f"dense-16k/d{head_dim}", "sdpa-cudnn", lambda d=data: rivals.sdpa_row(16_384, d), dense)
+            dense = 4.0 * QUERY_HEADS * head_dim * DENSE_ROW * (DENSE_ROW + 1) / 2
+            run.rival(f"dense-16k/d{head_dim}", "fa4", lambda d=data: rivals.dense_fa4(DENSE_ROW, d), dense)
+            run.rival(f"dense-16k/d{head_dim}", "sdpa-cudnn", lambda d=data: rivals.sdpa_row(DENSE_ROW, d), dense)
     for head_dim in (128, 256):  # As many key/value heads as query heads.
         run.ours(f"paper-143k-mha/d{head_dim}", run.data(plan, head_dim, QUERY_HEADS, rotated=True), run.backends[0])
 
@@ -241,17 +250,19 @@ def rows(run: Run) -> None:
             forward, backward = rivals.sdpa_row(length, data)
             ways = {"forward_ms": forward, "backward_ms": backward}
             each.append({name: median_ms(way, run.cuda, pause_s=PAUSE_S) for name, way in ways.items()})
+        case = f"{shape}/d{head_dim}"
         for metric in ("forward_ms", "backward_ms"):
             known = [times[metric] for times in each]
             total = float(np.interp(np.square(lengths), np.square(chosen), known).sum())
-            run.figures.say(f"{shape}/d{head_dim}", metric, round(total, 2), "ms", variant="rows-sdpa-cudnn")
+            run.figures.say(case, metric, round(total, 2), "ms", variant="rows-sdpa-cudnn")
+            run.rows_ms[case] = run.rows_ms.get(case, 0.0) + total
 
 
 def bounds(run: Run) -> None:
     """What is promised, for the cases of this run."""
     best: dict[str, float] = {}
     for (case, variant), times in run.totals.items():
-        if variant.startswith("octopus"):
+        if variant.startswith("octopus") and variant != "octopus-triton":
             best[case] = min(best.get(case, np.inf), times.total_ms)
     if run.options.scale == 1:
         limits = {"/d256": (700, 740), "/d128": (235, 250)}
@@ -269,6 +280,30 @@ def bounds(run: Run) -> None:
             pairs = [plan_of(shape, run.options.scale).pairs for shape in ("ragged-143k", "paper-143k")]
             ratio = (best[one] / pairs[0]) / (best[two] / pairs[1])
             run.figures.bound(one, "time a pair, of paper-143k's", ratio, "1", at_most=1.2)
+    kernel_bounds(run)
+
+
+def kernel_bounds(run: Run) -> None:
+    """What is promised of our own kernels alone."""
+    name, paper_128, paper_256 = "octopus-triton", "paper-143k/d128", "paper-143k/d256"
+    ours, flex_ = run.totals.get((paper_256, name)), run.totals.get((paper_256, "flex-attention"))
+    if ours and flex_:
+        ratio = flex_.total_ms / ours.total_ms
+        run.figures.bound(paper_256, "times faster than FlexAttention", ratio, "1", at_least=1.5, variant=name)
+    rates, dense = run.rates.get((paper_128, name)), run.rates.get(("dense-16k/d128", name))
+    if rates and dense:
+        for which, rate, limit, alone in zip(("forward", "backward"), rates, (350, 220), dense, strict=True):
+            run.figures.bound(paper_128, f"{which} rate", rate, "TFLOP/s", at_least=limit, variant=name)
+            run.figures.bound(
+                paper_128, f"{which} rate, of a dense row's", rate / alone, "1", at_least=0.85, variant=name
+            )
+    for case in (f"{shape}/d{head_dim}" for shape in ("wide", "deep") for head_dim in (128, 256)):
+        others = [times.total_ms for (at, who), times in run.totals.items() if at == case and "octopus" not in who]
+        others += [run.rows_ms[case]] if case in run.rows_ms else []
+        if others and (case, name) in run.totals:
+            ratio = min(others) / (run.totals[case, name].total_ms + run.plan_ms[case, name])
+            what = "times faster than the best rival, plan included"
+            run.figures.bound(case, what, ratio, "1", at_least=1.0, variant=name)
 
 
 def _row_ms(run: Run, length: int, data: Data) -> float:

@@ -57,10 +57,12 @@ class Figures:
         *,
         at_most: float | None = None,
         at_least: float | None = None,
+        variant: str = "octopus",
     ) -> None:
         """Prints a figure with what it must keep to, and remembers it if it does not."""
         limit = f"at most {at_most}" if at_most is not None else f"at least {at_least}"
         holds = value <= at_most if at_most is not None else value >= (at_least or 0)
-        self.say(case, metric, round(value, 4), unit, note=f"{limit}: {'holds' if holds else 'DOES NOT HOLD'}")
+        note = f"{limit}: {'holds' if holds else 'DOES NOT HOLD'}"
+        self.say(case, metric, round(value, 4), unit, variant=variant, note=note)
         if not holds:
             self.red.append(f"{case}: {metric} is {value:.4g} {unit}, must be {limit}")
