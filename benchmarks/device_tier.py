@@ -15,7 +15,9 @@ from octopus.core.graph import Graph
 from octopus.core.host import HostTier
 from octopus.core.pool import NO_PAGE, PagePool, StatePool, unit_of
 from octopus.core.seals import Seals
-from octopus.core.storage import HostStorage, KVShape, KVStorage, TensorSeals
+from octopus.core.storage.host import HostStorage
+from octopus.core.storage.kv import KVShape, KVStorage
+from octopus.core.storage.seals import TensorSeals
 from octopus.core.thread import Thread
 
 PAGE = 16

@@ -18,7 +18,7 @@ from octopus.attention.step_plan import StepPlan, lower_step
 from octopus.core.errors import UnsupportedModel
 from octopus.core.reservation import StateMove
 from octopus.core.schedule import Stretch
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.models.binding import bind
 from octopus.models.context import Context
 from octopus.models.families import family_of, kv_shape, storage_ranks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octopus.core.errors import UnsupportedModel
-from octopus.core.storage import KVShape
+from octopus.core.storage.kv import KVShape
 from octopus.models.rotary import check_rope
 
 FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from octopus.attention.paged import StepIndex, attend_paged, write_paged
 from octopus.attention.step_plan import StepPlan
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.models.context import DeltaLayer
 from octopus.models.recurrent import in_row_order, scan_batch
 from octopus.models.rotary import Rotary

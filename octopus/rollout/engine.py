@@ -17,7 +17,9 @@ from octopus.core.host import HostTier
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool, StatePool
 from octopus.core.seals import Seals
-from octopus.core.storage import HostStorage, KVStorage, TensorSeals
+from octopus.core.storage.host import HostStorage
+from octopus.core.storage.kv import KVStorage
+from octopus.core.storage.seals import TensorSeals
 from octopus.core.thread import Status
 from octopus.core.thread import Thread as Record
 from octopus.core.trace import Trace

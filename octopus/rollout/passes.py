@@ -14,7 +14,7 @@ from octopus.core.errors import CapacityExceeded
 from octopus.core.graph import Graph
 from octopus.core.schedule import Stretch
 from octopus.core.step import Step
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.core.thread import Thread
 from octopus.models.backbone import Backbone
 from octopus.rollout.frontier import Frontier

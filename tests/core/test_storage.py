@@ -8,7 +8,9 @@ import torch
 from octopus.core.host import Transfer
 from octopus.core.seals import SealRun, StateSeal
 from octopus.core.segment import Segment
-from octopus.core.storage import HostStorage, KVShape, KVStorage, TensorSeals
+from octopus.core.storage.host import HostStorage
+from octopus.core.storage.kv import KVShape, KVStorage
+from octopus.core.storage.seals import TensorSeals
 
 PAGE = 4
 SHAPE = KVShape(

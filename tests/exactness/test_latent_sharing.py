@@ -23,7 +23,7 @@ from octopus.attention.sliced import attend_sliced
 from octopus.attention.step_plan import StepPlan, StepRun
 from octopus.core.graph import Graph
 from octopus.core.pool import unit_of
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.models.backbone import Backbone
 from octopus.rollout.engine import Engine
 from octopus.rollout.thread import Thread

@@ -11,7 +11,7 @@ from tiny_models import VOCABULARY
 from octopus.attention.exports import dense_view
 from octopus.attention.plan import Plan, Slice
 from octopus.attention.step_plan import KeyRange, StepPlan, StepRun
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.models.backbone import Backbone
 
 

@@ -25,7 +25,7 @@ from octopus.core.errors import (
     WaitCycle,
 )
 from octopus.core.pool import NO_PAGE, unit_of
-from octopus.core.storage import KVStorage
+from octopus.core.storage.kv import KVStorage
 from octopus.rollout.engine import Engine
 from octopus.rollout.sampling import Draw
 from octopus.rollout.thread import Thread

@@ -63,7 +63,8 @@ def tile(groups: Sequence[Group], rows: int, *, most_readers: int, most_keys: in
         most_readers, most_keys: Of a tile.
     """
     starts = [0, *accumulate(len(group.slots_K) for group in groups)]
-    tiles, readers = [], []
+    tiles: list[tuple[_Tile, int]] = []
+    readers: list[tuple[Reader, int]] = []
     for group, start in zip(groups, starts, strict=False):
         for one in _cut(group, start, most_readers, most_keys):
             tiles.append((one, len(readers)))
