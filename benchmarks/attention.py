@@ -22,7 +22,7 @@ import torch
 from attention_cases import QUERY_HEADS, plan_of, scaling_runs, text_row_lengths, without_shifts
 from attention_gate import Data, draw, errors, gate_plans, poison, repeats
 from attention_timing import PAUSE_S, Line, Times, measure, median_ms
-from figures import Figures
+from figures import Figures, command_line
 from numeric import causal_plan, random_plan
 
 from octopus.attention.backends import attend, available_backends
@@ -44,7 +44,7 @@ class Run:
         self.cuda = options.device == "cuda"
         self.backends = tuple(options.backends.split(",")) if self.cuda else ("sliced",)
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
-        self.figures = Figures("attention", options.device, "python " + " ".join(sys.argv), options.json)
+        self.figures = Figures("attention", options.device, command_line(), options.json)
         self.totals: dict[tuple[str, str], Times] = {}
         self.rates: dict[tuple[str, str], tuple[float, float]] = {}  # TFLOP/s of the forward and the backward pass.
         self.plan_ms: dict[tuple[str, str], float] = {}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from figures import Figures
+from figures import Figures, command_line
 from torch import Tensor
 
 from octopus.attention.dag.groups import Sight
@@ -217,7 +217,7 @@ def main() -> int:
     parser.add_argument("--programs", default="132,264", help="into how many programs the work is cut at least")
     parser.add_argument("--json", help="file that the lines are appended to")
     options = parser.parse_args()
-    figures = Figures("decode", options.device, "python " + " ".join(sys.argv), options.json)
+    figures = Figures("decode", options.device, command_line(), options.json)
     bandwidth = read_bandwidth(options.device)
     figures.say("ceiling", "read_bandwidth", round(bandwidth / 1e12, 3), "TB/s", variant="torch")
     if options.device == "cuda":

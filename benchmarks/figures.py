@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,3 +67,8 @@ class Figures:
         self.say(case, metric, round(value, 4), unit, variant=variant, note=note)
         if not holds:
             self.red.append(f"{case}: {metric} is {value:.4g} {unit}, must be {limit}")
+
+
+def command_line() -> str:
+    """How the script was called; of an absolute path only its name."""
+    return " ".join(["python", *(Path(word).name if word.startswith("/") else word for word in sys.argv)])
