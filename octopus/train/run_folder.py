@@ -31,10 +31,10 @@ from octopus.train.evaluate import Evaluation
 from octopus.train.job_config import JobConfig, job_digest
 from octopus.train.journal import Journal, read_journal
 from octopus.train.loggers import Loggers
+from octopus.train.parallel.ranks import present
 from octopus.train.plot import reward_plot
 from octopus.train.policy import BEST
 from octopus.train.report import match_of
-from octopus.train.saves import ranks
 from octopus.train.schema import toml
 
 Events = Sequence[tuple[Any, ...]]
@@ -55,7 +55,8 @@ class RunFolder:
         self._config = config
         self._report = report
         self._run = job_digest(config)
-        self._lead = ranks.rank() == 0
+        self._ranks = present()
+        self._lead = self._ranks.first
         self.path = Path(config.run.folder)
         self.best_policy = self.path / BEST
         self.save_to_resume = saves.to_resume(self.path, resume=config.run.resume, report=report)
@@ -146,7 +147,7 @@ class RunFolder:
         Raises:
             OctopusError: None is whole.
         """
-        ranks.together()  # The first one has written what the others read.
+        self._ranks.meet()  # The first one has written what the others read.
         for step in self._ranked():
             try:
                 return saves.check(saves.path_of(self.path, step))

@@ -16,7 +16,7 @@ from types import FrameType
 import torch
 
 from octopus.core.errors import Stopped
-from octopus.train.saves import ranks
+from octopus.train.parallel.ranks import present
 
 
 class Abandoned(BaseException):
@@ -53,7 +53,7 @@ class Stopping:
     @property
     def asked(self) -> bool:
         """Whether the run is to stop. Ranks agree: all must look at the same place."""
-        return bool(ranks.largest(int(self._number is not None)))
+        return bool(present().total([self._number is not None])[0])
 
     def ask(self, number: signal.Signals) -> None:
         """Asks the run to stop, as the signal does.
@@ -73,7 +73,7 @@ class Stopping:
         Args:
             optimizer: From the moment at which it begins to change weights, the work is finished.
         """
-        alone = ranks.world_size() == 1
+        alone = present().size == 1
         with ExitStack() as stack:
             if optimizer is not None:
                 stack.callback(optimizer.register_step_pre_hook(self._commit).remove)

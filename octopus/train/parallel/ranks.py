@@ -48,6 +48,10 @@ class Ranks:
         """The maximum over ranks of each of a list of figures."""
         return self._reduced(values, dist.ReduceOp.MAX)
 
+    def meet(self) -> None:
+        """Waits until all ranks are here."""
+        self.total([0.0])
+
     def gather(self, value: Any) -> list[Any]:
         """A JSON value of every rank, by rank. It travels as text, so floats arrive bit by bit and nothing is run."""
         if not self.grouped:
@@ -72,6 +76,14 @@ class Ranks:
 ALONE = Ranks()
 
 
+def present() -> Ranks:
+    """Those of the process group that this process has joined; alone without one."""
+    if not dist.is_initialized():
+        return ALONE
+    own = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    return Ranks(rank=dist.get_rank(), size=dist.get_world_size(), device=own, grouped=True)
+
+
 @contextmanager
 def joined(device: str, *, limit_s: float = LIMIT_S) -> Iterator[Ranks]:
     """Joins the other processes that torchrun started; alone without torchrun.
@@ -93,7 +105,7 @@ def joined(device: str, *, limit_s: float = LIMIT_S) -> Iterator[Ranks]:
         device_id=place if place.type == "cuda" else None,
     )
     try:
-        yield Ranks(rank=dist.get_rank(), size=dist.get_world_size(), device=place, grouped=True)
+        yield present()
     finally:
         dist.destroy_process_group()
 

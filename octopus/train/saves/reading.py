@@ -7,7 +7,7 @@ import json
 import torch
 
 from octopus.core.errors import ConfigError
-from octopus.train.saves import ranks
+from octopus.train.parallel.ranks import present
 from octopus.train.saves.generators import restore_generators
 from octopus.train.saves.manifest import Save
 from octopus.train.saves.model import restore_model
@@ -35,6 +35,7 @@ def load(save: Save, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer
     rest = json.loads((save.path / "optimizer.json").read_text())
     tensors = read_tensors(save.path, "optimizer", save.files)
     restore_optimizer(model, optimizer, tensors, rest, source=source)
-    if save.world_size == ranks.world_size():
-        restore_generators(json.loads((save.path / generators_file(ranks.rank())).read_text()))
+    ranks = present()
+    if save.world_size == ranks.size:
+        restore_generators(json.loads((save.path / generators_file(ranks.rank)).read_text()))
     return save.step

@@ -12,7 +12,7 @@ import torch
 
 from octopus.core.errors import DamagedSave, OctopusError, SaveFailed
 from octopus.train.disk import flush
-from octopus.train.saves import ranks
+from octopus.train.parallel.ranks import Ranks, present
 from octopus.train.saves.folder import DRAFT, path_of, point_to
 from octopus.train.saves.generators import generators as generators_now
 from octopus.train.saves.manifest import MANIFEST, check, write_manifest
@@ -48,14 +48,15 @@ def save(
         SaveFailed: The disk is full or broken, here or on another rank. Nothing of the save is left.
         OctopusError: The folder has a whole save of this step already.
     """
-    final, attempt = path_of(folder, step), _Attempt()
+    ranks = present()
+    final, attempt = path_of(folder, step), _Attempt(ranks)
     draft = folder / f"{DRAFT}{final.name}"
-    lead = ranks.rank() == 0
+    lead = ranks.first
     if lead:
         attempt.run(lambda: _prepare(final, draft))
     attempt.agree(final, draft)
     state = dict(generators or generators_now())
-    attempt.run(lambda: _put_json(draft / generators_file(ranks.rank()), state))
+    attempt.run(lambda: _put_json(draft / generators_file(ranks.rank), state))
     tensors, rest = optimizer_state(model, optimizer)
     put = (lambda path, shard: attempt.run(lambda: put_file(path, shard))) if lead else None
     write_tensors(draft, "model", changing(model), shard_bytes=shard_bytes, put=put)
@@ -64,7 +65,7 @@ def save(
         attempt.run(lambda: _put_json(draft / "optimizer.json", rest))
     attempt.agree(final, draft)
     if lead:
-        attempt.run(lambda: _publish(draft, final, step=step, run=run))
+        attempt.run(lambda: _publish(draft, final, step=step, world_size=ranks.size, run=run))
     attempt.agree(final, draft)
     return final
 
@@ -77,7 +78,8 @@ def generators_file(rank: int) -> str:
 class _Attempt:
     """What has gone wrong on this rank so far. After that it only keeps step with the others, who may be gathering."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
         self._error: OSError | OctopusError | None = None
 
     def run(self, work: Callable[[], None]) -> None:
@@ -90,9 +92,9 @@ class _Attempt:
 
     def agree(self, final: Path, draft: Path) -> None:
         """Raises on all ranks if something has gone wrong on any."""
-        if not ranks.largest(int(self._error is not None)):
+        if not self._ranks.total([self._error is not None])[0]:
             return
-        if ranks.rank() == 0:
+        if self._ranks.first:
             shutil.rmtree(draft, ignore_errors=True)
         if isinstance(self._error, OctopusError):
             raise self._error
@@ -118,10 +120,10 @@ def _move_aside(final: Path) -> None:
     raise OctopusError(f"{final} exists; a save is never overwritten")
 
 
-def _publish(draft: Path, final: Path, *, step: int, run: str) -> None:
+def _publish(draft: Path, final: Path, *, step: int, world_size: int, run: str) -> None:
     for path in sorted(draft.iterdir()):
         flush(path)
-    write_manifest(draft, step=step, world_size=ranks.world_size(), run=run)
+    write_manifest(draft, step=step, world_size=world_size, run=run)
     flush(draft / MANIFEST)
     flush(draft)
     draft.rename(final)
