@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -45,19 +45,40 @@ class RunKeys:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StepIndex:
-    """The part of a step plan that attention needs, as tensors: made once a step and window, used by every such layer.
+class StepRows:
+    """The rows of a step plan, as tensors.
 
     Attributes:
         positions_T: Position of each row.
         written_N: The rows whose keys and values are kept.
         slots_N: The slots they go to.
-        runs: What each run sees.
     """
 
     positions_T: Tensor
     written_N: Tensor
     slots_N: Tensor
+
+    @classmethod
+    def of(cls, step: StepPlan, device: torch.device) -> StepRows:
+        """Moves them to `device`, where the batch's store is."""
+        written_N = np.flatnonzero(step.slots_T >= 0)
+        positions_T, slots_N = step.positions_T, step.slots_T[written_N]
+        return cls(**{
+            name: torch.from_numpy(array).to(device)
+            for name, array in (("positions_T", positions_T), ("written_N", written_N), ("slots_N", slots_N))
+        })  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepIndex:
+    """What the rows of a step plan see, as tensors: made once a step and window, used by every such layer.
+
+    Attributes:
+        positions_T: Position of each row.
+        runs: What each run sees.
+    """
+
+    positions_T: Tensor
     runs: tuple[RunKeys, ...]
 
     @classmethod
@@ -74,24 +95,17 @@ class StepIndex:
         """
         if window is not None:
             refuse_empty(window)
-        written_N = np.flatnonzero(step.slots_T >= 0)
         return cls(
             positions_T=torch.from_numpy(step.positions_T).to(device),
-            written_N=torch.from_numpy(written_N).to(device),
-            slots_N=torch.from_numpy(step.slots_T[written_N]).to(device),
-            runs=tuple(_run_keys(run, int(step.positions_T[run.start]), window, device) for run in step.runs),
+            runs=tuple(_run_keys(run, window, device) for run in step.runs),
         )
 
 
-def _run_keys(run: StepRun, position: int, window: int | None, device: torch.device) -> RunKeys:
-    """What a run sees whose first row stands at `position`."""
+def _run_keys(run: StepRun, window: int | None, device: torch.device) -> RunKeys:
     by_shift: dict[int, list[KeyRange]] = defaultdict(list)
-    for keys in run.keys:
-        left = 0 if window is None else max(position - window + 1 - keys.seen_at, 0)
-        if left < len(keys.slots_K):
-            by_shift[keys.shift].append(replace(keys, slots_K=keys.slots_K[left:], seen_at=keys.seen_at + left))
-    own = KeyRange(slots_K=run.own_slots_N, seen_at=position, shift=0)
-    by_shift[0] = [*by_shift.pop(0, ()), own]  # Last.
+    for keys in run.keys_within(window):
+        by_shift[keys.shift].append(keys)
+    by_shift[0] = [*by_shift.pop(0, ()), run.own]  # Last.
     parts = [(np.concatenate([keys.slots_K for keys in ranges]), shift) for shift, ranges in by_shift.items()]
     return RunKeys(
         start=run.start,
@@ -110,16 +124,16 @@ def _left(run: StepRun, seen: Sequence[KeyRange], window: int, device: torch.dev
 
 
 def write_paged(
-    keys_SGD: Tensor, values_SGD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, index: StepIndex, rope: Rope | None
+    keys_SGD: Tensor, values_SGD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, rows: StepRows, rope: Rope | None
 ) -> None:
     """Writes a layer's new keys, rotated to their own positions, and values into their slots, in place.
 
     All rows are written before any attends, so one run may see what another run of the same step wrote.
     """
-    k_GTD = apply_rope(rope, k_GTD, index.positions_T)
+    k_GTD = apply_rope(rope, k_GTD, rows.positions_T)
     for store_SGD, new_GTD in ((keys_SGD, k_GTD), (values_SGD, v_GTD)):
-        new_NGD = new_GTD.transpose(0, 1)[index.written_N].to(store_SGD.dtype)
-        store_SGD.index_copy_(0, index.slots_N, new_NGD)
+        new_NGD = new_GTD.transpose(0, 1)[rows.written_N].to(store_SGD.dtype)
+        store_SGD.index_copy_(0, rows.slots_N, new_NGD)
 
 
 def attend_paged(

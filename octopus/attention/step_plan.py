@@ -5,8 +5,8 @@ Letters: T rows of the batch, N rows of one run, K slots.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,14 +27,23 @@ class KeyRange:
     """Physical slots of consecutive positions, seen at these plus `shift`. A slot is `page * page_size + offset`.
 
     Attributes:
+        source: Whose tokens they are: `[start, start + K)` of it. Ranges of one source and place have the same slots.
+        start: Where in the source the first stands.
         slots_K: The slots.
         seen_at: Position at which the first is seen, the shift included.
         shift: How far that is from where it was written.
     """
 
+    source: Hashable
+    start: int
     slots_K: np.ndarray
     seen_at: int
     shift: int
+
+    def from_position(self, position: int) -> KeyRange:
+        """What of it is seen at a position or after it."""
+        left = max(position - self.seen_at, 0)
+        return replace(self, start=self.start + left, slots_K=self.slots_K[left:], seen_at=self.seen_at + left)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,7 @@ class StepRun:
 
     Attributes:
         keys: Everything visible to the first row besides itself; no slot twice.
-        own_slots_N: Slots of the run's rows; row i also sees the first i + 1 of them.
+        own: The run's rows; row i also sees the first i + 1 of them.
         state_in: State slot to start from, `NO_STATE` for zeros.
         state_out: State slot to write the state after the last row to, `NO_STATE` for nowhere.
     """
@@ -51,9 +60,16 @@ class StepRun:
     start: int
     stop: int
     keys: tuple[KeyRange, ...]
-    own_slots_N: np.ndarray
+    own: KeyRange
     state_in: int = NO_STATE
     state_out: int = NO_STATE
+
+    def keys_within(self, window: int | None) -> tuple[KeyRange, ...]:
+        """Of `keys` what the first row sees through a window of so many positions, its own the last; all for None."""
+        if window is None:
+            return self.keys
+        near = (keys.from_position(self.own.seen_at - window + 1) for keys in self.keys)
+        return tuple(keys for keys in near if len(keys.slots_K))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +98,20 @@ def lower_step(stretches: Sequence[tuple[Stretch, StateMove]], *, page_size: int
     runs: list[StepRun] = []
     for stretch, move in stretches:
         segment, start, stop, again = stretch
-        own_slots_N = table.slots(segment, start, stop)
+        position = segment.start_position + start
+        slots_N = table.slots(segment, start, stop)
         run = StepRun(
             start=len(tokens),
             stop=len(tokens) + stop - start,
             keys=_key_ranges(Cursor(segment, start), table),
-            own_slots_N=own_slots_N,
+            own=KeyRange(source=segment, start=start, slots_K=slots_N, seen_at=position, shift=0),
             state_in=move.read,
             state_out=move.write,
         )
         runs.append(run)
         tokens += segment.tokens[start:stop]
-        positions.append(np.arange(segment.start_position + start, segment.start_position + stop))
-        slots.append(np.full_like(own_slots_N, KEEP) if again else own_slots_N)
+        positions.append(np.arange(position, position + stop - start))
+        slots.append(np.full_like(slots_N, KEEP) if again else slots_N)
     return StepPlan(
         tokens_T=np.array(tokens, dtype=np.int64),
         positions_T=_joined(positions),
@@ -126,6 +143,8 @@ class SlotTable:
 def _key_ranges(cursor: Cursor, table: SlotTable) -> tuple[KeyRange, ...]:
     return tuple(
         KeyRange(
+            source=segment,
+            start=start,
             slots_K=table.slots(segment, start, stop),
             seen_at=segment.start_position + start + shift,
             shift=shift,

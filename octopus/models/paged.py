@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from octopus.attention.paged import StepIndex, attend_paged, write_paged
+from octopus.attention.paged import StepIndex, StepRows, attend_paged, write_paged
 from octopus.attention.step_plan import StepPlan
 from octopus.core.storage.kv import KVStorage
 from octopus.models.context import DeltaLayer
@@ -46,12 +46,12 @@ class PagedContext:
         self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
         """See `Context.attend`."""
-        rank, index = self.ranks[layer], self._index(window)
+        rank = self.ranks[layer]
         keys_SGD, values_SGD = self.storage.keys[rank], self.storage.values[rank]
         rotary = self.rotaries[layer]
-        write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, index=index, rope=rotary.rope)
+        write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, rows=self._rows, rope=rotary.rope)
         return attend_paged(
-            rotary.weighted(q_HTD), keys_SGD, values_SGD, index=index, rope=rotary.rope, scale=scale
+            rotary.weighted(q_HTD), keys_SGD, values_SGD, index=self._index(window), rope=rotary.rope, scale=scale
         )
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
@@ -84,6 +84,10 @@ class PagedContext:
         final_RHKV = torch.cat(finals)[states.kept_N].to(recurrent_ZHKV.dtype)
         recurrent_ZHKV.index_copy_(0, states.written_N, final_RHKV)
         return in_row_order(outs, states.batches)
+
+    @cached_property
+    def _rows(self) -> StepRows:
+        return StepRows.of(self.step, self.storage.keys.device)
 
     def _index(self, window: int | None) -> StepIndex:
         """What rows see through a window, made at the first layer that has it."""

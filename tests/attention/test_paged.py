@@ -18,7 +18,7 @@ from torch import Tensor
 from octopus.attention import paged
 from octopus.attention.backends import attend
 from octopus.attention.exports import dense_view
-from octopus.attention.paged import StepIndex, attend_paged, write_paged
+from octopus.attention.paged import StepIndex, StepRows, attend_paged, write_paged
 from octopus.attention.plan import Plan, lower
 from octopus.attention.step_plan import StepPlan, lower_step
 from octopus.attention.windowed import windowed
@@ -78,7 +78,8 @@ def played(
     for stretches, step in made.steps:
         rows = rows_of(stretches, plan)
         index = StepIndex.of(step, torch.device("cpu"), window=window)
-        write_paged(keys_SGD, values_SGD, k_GTD[:, rows], v_GTD[:, rows], index=index, rope=ROPE)
+        written = StepRows.of(step, torch.device("cpu"))
+        write_paged(keys_SGD, values_SGD, k_GTD[:, rows], v_GTD[:, rows], rows=written, rope=ROPE)
         yield rows, q_HTD[:, rows], keys_SGD, values_SGD, index
 
 
@@ -124,8 +125,9 @@ def test_slots_that_no_row_of_a_run_sees_are_not_read(window: int) -> None:
     near_TT, _ = dense_view(windowed(plan, window))
     inputs = random_inputs(plan.length, kv_heads=2, group=2, head_dim=6)
     slots_T, spared = np.full(plan.length, -1), 0
-    for rows, q_HTD, keys_SGD, values_SGD, index in played(made, plan, inputs, window):
-        slots_T[rows] = index.slots_N
+    batches = zip(played(made, plan, inputs, window), made.steps, strict=True)
+    for (rows, q_HTD, keys_SGD, values_SGD, index), (_, step) in batches:
+        slots_T[rows] = step.slots_T
         for run in index.runs:
             seen = slots_T[near_TT[rows[run.start : run.stop]].any(0)]
             assert sorted(torch.cat([slots_K for slots_K, _ in run.parts]).tolist()) == sorted(seen.tolist())

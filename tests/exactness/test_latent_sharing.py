@@ -20,7 +20,7 @@ from octopus.attention.plan import Plan, Slice, lower
 from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
 from octopus.attention.sliced import attend_sliced
-from octopus.attention.step_plan import StepPlan, StepRun
+from octopus.attention.step_plan import KeyRange, StepPlan, StepRun
 from octopus.core.graph import Graph
 from octopus.core.pool import unit_of
 from octopus.core.storage.kv import KVStorage
@@ -160,7 +160,8 @@ def test_6_without_a_prefix_position_only_turns_keys(make) -> None:
 def stored_chain(backbone: Backbone, first_position: int) -> KVStorage:
     """What 8 tokens from `first_position` on leave behind, with nothing before them."""
     storage = KVStorage(backbone.kv_shape, num_slots=8, num_states=1, dtype=backbone.dtype, device="cpu")
-    run = StepRun(start=0, stop=8, keys=(), own_slots_N=np.arange(8), state_out=0)
+    own = KeyRange(source="chain", start=0, slots_K=np.arange(8), seen_at=first_position, shift=0)
+    run = StepRun(start=0, stop=8, keys=(), own=own, state_out=0)
     rows = np.arange(8)
     step = StepPlan(tokens_T=rows, positions_T=first_position + rows, slots_T=rows, runs=(run,))
     backbone.paged(step, storage)

@@ -128,7 +128,10 @@ class Replay:
                     start=start,
                     stop=start + stop - first,
                     keys=self._seen_by(first),
-                    own_slots_N=self.slots_T[first:stop],
+                    own=KeyRange(
+                        source="plan", start=first, slots_K=self.slots_T[first:stop],
+                        seen_at=int(self.plan.positions_T[first]), shift=0,
+                    ),
                     state_in=self.state_of_row[int(self.plan.predecessors_T[first])],
                     state_out=state_out,
                 )
@@ -148,7 +151,10 @@ class Replay:
         keys = keys[np.argsort(effective_TT[row, keys])]
         shifts = effective_TT[row, keys] - self.plan.positions_T[keys]
         return tuple(
-            KeyRange(slots_K=self.slots_T[[key]], seen_at=int(effective_TT[row, key]), shift=int(shift))
+            KeyRange(
+                source="plan", start=int(key), slots_K=self.slots_T[[key]], seen_at=int(effective_TT[row, key]),
+                shift=int(shift),
+            )
             for key, shift in zip(keys, shifts, strict=True)
         )
 

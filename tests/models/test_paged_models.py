@@ -45,7 +45,7 @@ def test_steps_equal_the_packed_pass(build: Callable) -> None:
 
 def seen_slots(step: StepPlan) -> np.ndarray:
     return np.concatenate(
-        [np.concatenate([run.own_slots_N, *(r.slots_K for r in run.keys)]) for run in step.runs]
+        [np.concatenate([run.own.slots_K, *(r.slots_K for r in run.keys)]) for run in step.runs]
     )
 
 

@@ -46,6 +46,8 @@ def test_a_tail_that_is_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def ranges(cursor, table):
         return tuple(
             step_plan.KeyRange(
+                source=segment,
+                start=start,
                 slots_K=whole_pages(table, segment, start, stop),
                 seen_at=segment.start_position + start + shift,
                 shift=shift,
