@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from octopus.attention.libraries.engines import HALF_PRECISION
-from octopus.attention.libraries.kernel import NAMES, unavailable
+from octopus.attention.libraries.kernel import NAMES, TRITON, unavailable
 from octopus.attention.libraries.ops import attend_by_library
 from octopus.attention.plan import Plan
 from octopus.attention.reference import attend_reference
@@ -39,6 +39,10 @@ _BACKENDS: Mapping[str, Backend] = {
 }
 
 
+PAGED_BACKENDS = ("torch", TRITON)
+"""What computes attention over stored keys: plain PyTorch, or our own kernels."""
+
+
 def available_backends() -> tuple[str, ...]:
     """Names that `attend` accepts on this machine."""
     return tuple(name for name in _BACKENDS if name not in NAMES or unavailable(name) is None)
@@ -60,6 +64,21 @@ def default_backend(device: torch.device, dtype: torch.dtype, head_dim: int) -> 
     if device.type == "cuda" and dtype in HALF_PRECISION and head_dim % 8 == 0 and head_dim <= 256:
         return next((name for name in ("sliced-cudnn", "sliced-fa2") if unavailable(name) is None), "sliced")
     return "sliced"
+
+
+def refuse_paged_backend(name: str, device: torch.device) -> None:
+    """Raises BackendUnavailable if attention over stored keys cannot be computed by what is called so."""
+    if name not in PAGED_BACKENDS:
+        reason: str | None = "there is none of that name"
+    elif name == TRITON:
+        reason = unavailable(TRITON) or ("it runs on a GPU" if device.type != "cuda" else None)
+    else:
+        reason = None
+    if reason:
+        raise BackendUnavailable(
+            f"backend {name!r} for stored keys is not available on {device} ({reason}); there are "
+            f"{', '.join(PAGED_BACKENDS)}, of which torch runs everywhere"
+        )
 
 
 def attend(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from octopus.attention.backends import default_backend
+from octopus.attention.backends import default_backend, refuse_paged_backend
 from octopus.attention.plan import Plan
 from octopus.attention.step_plan import StepPlan, lower_step
 from octopus.core.errors import UnsupportedModel
@@ -35,24 +35,29 @@ class Backbone:
 
     Args:
         model: As `load_model` gives it.
+        paged_backend: What computes attention over stored keys, of `PAGED_BACKENDS`.
 
     Attributes:
         model: The model.
+        paged_backend: As given.
         kv_shape: What a store for it must hold.
         rotaries: Rotary embedding of each layer; of no meaning for a recurrent one.
 
     Raises:
         UnsupportedModel: its family, its rotary embedding or a setting of it is not one that we run exactly.
+        BackendUnavailable: the backend does not run where the model is.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, paged_backend: str = "torch") -> None:
         family = family_of(model.config)
         if type(model).__name__ != family.model_class:
             raise UnsupportedModel(
                 f"{type(model).__name__} is not supported; {family.name} is run as {family.model_class}, "
                 "which AutoModelForCausalLM loads"
             )
+        refuse_paged_backend(paged_backend, model.device)
         self.model = model
+        self.paged_backend = paged_backend
         self.kv_shape = kv_shape(model.config)
         self.rotaries = rotaries_of(model)
         self._ranks = storage_ranks(model.config)
@@ -90,7 +95,9 @@ class Backbone:
     @torch.inference_mode()
     def paged(self, step: StepPlan, storage: KVStorage) -> Tensor:
         """Hidden states [T, C] of a batch, after the final norm; its keys, values and states go to `storage`."""
-        context = PagedContext(step=step, storage=storage, rotaries=self.rotaries, ranks=self._ranks)
+        context = PagedContext(
+            step=step, storage=storage, rotaries=self.rotaries, ranks=self._ranks, backend=self.paged_backend
+        )
         return self._hidden(step.tokens_T, step.positions_T, context)
 
     def advance(

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from octopus.attention.libraries.kernel import TRITON
 from octopus.attention.paged import StepIndex, StepRows, attend_paged, write_paged
+from octopus.attention.rope import Rope
 from octopus.attention.step_plan import StepPlan
 from octopus.core.storage.kv import KVStorage
 from octopus.models.context import DeltaLayer
@@ -21,6 +24,9 @@ from octopus.models.recurrent import in_row_order, scan_batch
 from octopus.models.rotary import Rotary
 from octopus.models.short_conv import gather_columns, short_convolution
 from octopus.models.state_index import StateIndex
+
+if TYPE_CHECKING:
+    from octopus.attention.dag.paged import PagedPass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,12 +41,14 @@ class PagedContext:
         storage: Where its threads' keys, values and states live.
         rotaries: Rotary embedding of each layer.
         ranks: For each layer of the model its place in the store, among layers of its kind.
+        backend: What computes attention, of `PAGED_BACKENDS`. A windowed prefill is always `torch`'s.
     """
 
     step: StepPlan
     storage: KVStorage
     rotaries: Sequence[Rotary]
     ranks: Sequence[int]
+    backend: str
 
     def attend(
         self, layer: int, q_HTD: Tensor, k_GTD: Tensor, v_GTD: Tensor, *, scale: float, window: int | None
@@ -50,9 +58,12 @@ class PagedContext:
         keys_SGD, values_SGD = self.storage.keys[rank], self.storage.values[rank]
         rotary = self.rotaries[layer]
         write_paged(keys_SGD, values_SGD, k_GTD, v_GTD, rows=self._rows, rope=rotary.rope)
-        return attend_paged(
-            rotary.weighted(q_HTD), keys_SGD, values_SGD, index=self._index(window), rope=rotary.rope, scale=scale
-        )
+        q_HTD = rotary.weighted(q_HTD)
+        made = self._pass(window, rotary.rope, q_HTD) if self.backend == TRITON else None
+        if made is not None:
+            return made.attend(q_HTD, keys_SGD, values_SGD, scale=scale)[0]
+        index = self._index(window)
+        return attend_paged(q_HTD, keys_SGD, values_SGD, index=index, rope=rotary.rope, scale=scale)
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
         """See `Context.recur`."""
@@ -94,6 +105,21 @@ class PagedContext:
         if window not in self._indices:
             self._indices[window] = StepIndex.of(self.step, self.storage.keys.device, window=window)
         return self._indices[window]
+
+    def _pass(self, window: int | None, rope: Rope | None, q_HTD: Tensor) -> PagedPass | None:
+        """The step as our kernels take it, made at the first layer of its kind; None if they cannot compute it."""
+        from octopus.attention.dag.steps import step_pass  # Triton is an extra.
+
+        if (window, rope) not in self._passes:
+            self._passes[window, rope] = step_pass(
+                self.step, window=window, rope=rope, heads=len(q_HTD), kv_heads=self.storage.shape.kv_heads,
+                head_dim=q_HTD.shape[-1], device=q_HTD.device,
+            )  # fmt: skip
+        return self._passes[window, rope]
+
+    @cached_property
+    def _passes(self) -> dict[tuple[int | None, Rope | None], PagedPass | None]:
+        return {}
 
     @cached_property
     def _indices(self) -> dict[int | None, StepIndex]:

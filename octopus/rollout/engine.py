@@ -58,6 +58,7 @@ class Engine:
         host_pages: int = 0,
         host_states: int = 0,
         seal_rate: float | None = None,
+        backend: str = "torch",
         limits: Limits | None = None,
         trace: Trace | None = None,
     ) -> None:
@@ -74,18 +75,18 @@ class Engine:
             host_pages: Pages of host memory for what no running thread sees.
             host_states: Recurrent states, likewise.
             seal_rate: Share of the pages read in a step that are compared with their fingerprints; None keeps none.
+            backend: What computes attention over stored keys: `torch` everywhere, `triton` (our kernels) on a GPU.
             limits: Fan-out and depth limits of the graph.
             trace: Gets every event of the graph.
 
         Raises:
-            UnsupportedModel: the family, the position scheme or a setting is not one that is run exactly.
+            UnsupportedModel, BackendUnavailable: the model, or the backend where it is, cannot be run exactly.
         """
-        self.backbone = Backbone(model)
+        self.backbone = Backbone(model, paged_backend=backend)
         self.tokenizer = tokenizer
         self.seed = seed
         shape = self.backbone.kv_shape
         states = StatePool(state_slots) if shape.recurrent_layers else None
-        pool = PagePool(pages, page_size=page_size)
         self.storage = KVStorage(
             shape,
             num_slots=pages * page_size,
@@ -95,7 +96,7 @@ class Engine:
         )
         seals = None if seal_rate is None else TensorSeals(self.storage, page_size=page_size)
         self.graph = Graph(
-            pages=pool,
+            pages=PagePool(pages, page_size=page_size),
             states=states,
             host=self._host_tier(seals, host_pages, host_states, page_size),
             seals=None if seals is None or seal_rate is None else Seals(seals, rate=seal_rate),

@@ -119,6 +119,8 @@ class RolloutConfig:
     """Most tokens of an agent, all its turns together."""
     turns: Count = 12
     """Most turns of an agent."""
+    backend: Literal["torch", "triton"] = "torch"
+    """What computes attention over stored keys: `torch` everywhere, `triton` (our kernels) on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

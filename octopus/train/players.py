@@ -24,6 +24,7 @@ def new_engine(
         page_size=PAGE_SIZE,
         state_slots=config.state_slots,
         batch_tokens=config.batch_tokens,
+        backend=config.backend,
         trace=trace,
     )
 

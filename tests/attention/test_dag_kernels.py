@@ -23,7 +23,7 @@ def interpreted(script: str, *arguments: str) -> list[list[float]]:
 def printed(script: str, *arguments: str) -> list[list[str]]:
     """The words of each line that a script prints."""
     command = [sys.executable, str(HERE / script), *arguments]
-    path = f"{HERE.parent.parent}:{HERE.parent}:{HERE}"
+    path = ":".join(str(folder) for folder in (HERE.parent.parent, HERE.parent, HERE, HERE.parent / "models"))
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env={"PYTHONPATH": path})
     assert run.returncode == 0, run.stderr
     return [line.split() for line in run.stdout.splitlines()]
@@ -47,6 +47,19 @@ def test_paged_kernels_equal_one_softmax_a_row() -> None:
     assert len(lines) == 36
     for line in lines:
         assert line[5] < 2e-6, line
+
+
+def test_steps_by_our_kernels_are_those_of_plain_torch() -> None:
+    """Catches: keys of one source taken for another's, a window's edge off by one, a run's own rows seen too early.
+
+    Also a layer that takes the step of another window or rotary embedding, and a backend that is not asked.
+    """
+    lines = printed("interpreted_steps.py")
+    assert len(lines) == 9 + 4
+    for line in lines:
+        assert float(line[-1]) < 2e-5, line
+        assert int(line[3]) > 0, line
+    assert {int(line[2]) > 0: int(line[4]) > 0 for line in lines} == {False: False, True: True}, "windowed prefills"
 
 
 @pytest.mark.parametrize("graphs", [6, pytest.param(200, marks=pytest.mark.slow)])

@@ -21,7 +21,7 @@ from transformers import (
     SmolLM3Config,
 )
 
-from octopus.core.errors import UnsupportedModel
+from octopus.core.errors import BackendUnavailable, UnsupportedModel
 from octopus.models.backbone import Backbone
 from octopus.models.families import family_of
 from octopus.models.loading import load_model
@@ -164,3 +164,10 @@ def test_load_model_refuses_before_it_reads_weights(tmp_path: Path) -> None:
     Qwen2Config().save_pretrained(tmp_path)  # no weights there
     with pytest.raises(UnsupportedModel, match="'qwen2' is not supported"):
         load_model(str(tmp_path), dtype=torch.float32, device="cpu")
+
+
+@pytest.mark.parametrize("backend", ["triton", "tritone"])
+def test_a_backend_for_stored_keys_that_does_not_run_here(backend: str) -> None:
+    """Catches: another backend taken silently instead."""
+    with pytest.raises(BackendUnavailable, match=rf"'{backend}' for stored keys is not .* on cpu .* torch, triton"):
+        Backbone(tiny_llama(), paged_backend=backend)
