@@ -10,10 +10,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from octopus import __version__
 from octopus.core.errors import ConfigError, OctopusError, Stopped
 from octopus.retrieval.errors import RetrievalError
+
+if TYPE_CHECKING:
+    from octopus.train.config import TrainConfig
+    from octopus.train.job_config import JobConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,18 +44,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train = commands.add_parser("train", help="run the training that a configuration file describes")
     train.set_defaults(run=_train)
-    train.add_argument("config", type=Path, metavar="FILE.toml", help='a job if it says kind = "job"')
-    train.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        dest="overrides",
-        metavar="SECTION.KEY=VALUE",
-        help="override one value; may be repeated",
-    )
-    train.add_argument("--resume", action="store_true", help="go on from the newest save in the run's folder")
+    _add_run(train)
     train.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print all of it, and stop"
+    )
+    serve = commands.add_parser("serve", help="run a job, and serve its metrics and status over HTTP meanwhile")
+    serve.set_defaults(run=_serve)
+    _add_run(serve)
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=_port, default=9464, help="TCP port, 0 for any that is free (default: 9464)")
+    serve.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="file with the bearer token; needed off loopback"
     )
     evaluate = commands.add_parser("eval", help="how many questions a policy answers exactly right")
     evaluate.set_defaults(run=_evaluate)
@@ -80,13 +84,45 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _train(options: argparse.Namespace) -> None:
-    from octopus.train.config import TrainConfig, describe, parse_config, read_table
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="FILE.toml", help='a job if it says kind = "job"')
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="SECTION.KEY=VALUE",
+        help="override one value; may be repeated",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the newest save in the run's folder")
+
+
+def _config(options: argparse.Namespace) -> TrainConfig | JobConfig:
+    from octopus.train.config import parse_config, read_table
     from octopus.train.job_config import is_job, parse_job
 
     overrides = [*options.overrides, *(["run.resume=true"] if options.resume else [])]
     table, source = read_table(options.config, overrides=overrides)
-    config = (parse_job if is_job(table) else parse_config)(table, source=source)
+    return (parse_job if is_job(table) else parse_config)(table, source=source)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from octopus.train.config import TrainConfig
+
+    config = _config(options)
+    if isinstance(config, TrainConfig):
+        raise ConfigError(f'{options.config}: expected a job (kind = "job") to serve; use octopus train')
+    try:
+        from octopus.train.service.serving import serve_job
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"octopus serve needs {missing.name}: pip install 'octopus-kv[serve]'") from missing
+    serve_job(config, host=options.host, port=options.port, token_file=options.token_file)
+
+
+def _train(options: argparse.Namespace) -> None:
+    from octopus.train.config import TrainConfig, describe
+
+    config = _config(options)
     if options.dry_run:
         print(describe(config))
         return
@@ -133,6 +169,12 @@ def _export(options: argparse.Namespace) -> None:
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number at least 1, came {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, came {text!r}")
     return int(text)
 
 

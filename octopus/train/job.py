@@ -35,6 +35,7 @@ from octopus.train.speaker import load_speaker
 from octopus.train.stages import Imitation, Reinforcement, Stage
 from octopus.train.stopping import Abandoned, Stopping
 from octopus.train.tasks import Tasks
+from octopus.train.watching import NOBODY, Watch
 
 Report = Callable[[str], None]
 
@@ -52,6 +53,7 @@ class Job:
         report: Report = print,
         stopping: Stopping | None = None,
         ranks: Ranks = ALONE,
+        watch: Watch = NOBODY,
     ) -> None:
         """Prepares a run.
 
@@ -63,6 +65,7 @@ class Job:
             report: Receives one line of progress at a time.
             stopping: Asks it to save and leave; if there is none, nobody does.
             ranks: Those who run it together; each is given the same policy and tasks.
+            watch: Is told what the run is at.
 
         Raises:
             OctopusError: The run's folder holds saves and the configuration does not say `resume`, or none is whole.
@@ -73,6 +76,7 @@ class Job:
         self._report = report
         self._stopping = stopping or Stopping(limit_s=config.run.stop_seconds)
         self._ranks = ranks
+        self._watch = watch
         self._last = config.imitation.steps + config.grpo.steps
         self._codec = codec
         self._trace = Trace()
@@ -80,6 +84,7 @@ class Job:
         if config.adapter is not None:
             add_adapter(model, config.adapter)
         self._engine = engine = new_engine(model, codec, config.rollout, trace=self._trace)
+        watch.graph(engine.graph)
         self._tasks = tasks
         self._greedy = self._rollouts(0.0)
         self._imitation = Imitation(config, backbone=engine.backbone, codec=codec, tasks=tasks, ranks=ranks)
@@ -113,6 +118,8 @@ class Job:
         progress = Progress(self._report)
         self._milestone()
         while self.step < self._last:
+            while self._watch.between_steps(lambda: self._stopping.asked):
+                self._save()
             if self._stopping.asked:
                 raise Abandoned
             self._take_step(progress)
@@ -123,6 +130,7 @@ class Job:
         stage, number, of = self._stage(self.step + 1)
         optimizer = new_optimizer(self._engine.backbone.model, stage.optimizer) if number == 1 else self._optimizer
         progress.begin(stage.name, number, of)
+        self._watch.phase("training")
         self._trace.events.clear()
         with self._stopping.abandonable(optimizer):
             done = stage.step(number, optimizer)
@@ -131,7 +139,9 @@ class Job:
         self._generators = saves.generators()
         self._events = self._trace.events[: self.config.run.trace_events]
         self._engine.advance_weights()
-        self._folder.write_step(self.step, {"stage": stage.name} | done.figures, done.records)
+        figures = {"stage": stage.name} | done.figures
+        self._folder.write_step(self.step, figures, done.records)
+        self._watch.step(self.step, self._last, figures)
         progress.end(done.figures)
 
     def _new_reinforcement(self, model: PreTrainedModel) -> Reinforcement:
@@ -177,6 +187,7 @@ class Job:
         self._folder.prune()
 
     def _evaluate(self, name: str, split: Split, *, weights_step: int) -> None:
+        self._watch.phase("evaluating")
         with self._stopping.abandonable():
             result = evaluate(self._greedy, self._tasks.held_out(split))
         step = self.step + (name == "after")  # In the journal it comes after everything else.
@@ -187,13 +198,16 @@ class Job:
         )
 
     def _save(self) -> None:
-        self._folder.save(
+        self._watch.phase("saving")
+        written = self._folder.save(
             self.step,
             model=self._engine.backbone.model,
             optimizer=self._optimizer,
             generators=self._generators,
             events=self._events,
         )
+        if written:
+            self._watch.saved(self.step)
 
     def _load(self, save: saves.Save) -> int:
         """Restores a save, with the optimizer of the stage that it was made in, and returns its step."""
@@ -206,6 +220,7 @@ class Job:
 
     def _leave(self) -> Stopped:
         """Saves the last step that was finished, if it is not saved yet."""
+        self._watch.phase("stopping")
         self._save()
         name = saves.path_of(self._folder.path, self.step).name
         return self._stopping.stopped(
@@ -224,8 +239,8 @@ class Job:
         return table
 
 
-def run_job(config: JobConfig, *, report: Report = print) -> str:
-    """Loads the policy, runs the whole job and returns its final table.
+def run_job(config: JobConfig, *, report: Report = print, watch: Watch = NOBODY) -> str:
+    """Loads the policy, runs the whole job and returns its final table; `watch` is told what it is at.
 
     Under torchrun all its processes run it together.
 
@@ -245,6 +260,7 @@ def run_job(config: JobConfig, *, report: Report = print) -> str:
             report=report if ranks.first else _silence,
             stopping=stopping,
             ranks=ranks,
+            watch=watch,
         ).run()
 
 

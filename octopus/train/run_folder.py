@@ -115,10 +115,10 @@ class RunFolder:
         optimizer: torch.optim.Optimizer,
         generators: Mapping[str, Any],
         events: Events,
-    ) -> None:
-        """Saves the state after a step, unless that was done before. The save vouches for all lines up to it."""
+    ) -> bool:
+        """Saves the state after a step unless that was done before; whether it did. It vouches for all lines so far."""
         if step == self._saved_step:
-            return
+            return False
         if self._lead:
             trace = Trace()
             trace.events = list(events)
@@ -127,6 +127,7 @@ class RunFolder:
                 journal.flush()
         saves.save(self.path, step=step, model=model, optimizer=optimizer, run=self._run, generators=generators)
         self._saved_step = step
+        return True
 
     def load(self, save: saves.Save, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Restores a save and returns its step.

@@ -1,0 +1,83 @@
+"""A job with its HTTP application: one process, the run in its main thread, the application in another."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch.distributed as dist
+import uvicorn
+
+from octopus.core.errors import ConfigError
+from octopus.train.job import Report, run_job
+from octopus.train.job_config import JobConfig
+from octopus.train.service.app import new_app
+from octopus.train.service.observed import Observed
+
+LOOPBACK = ("127.0.0.1", "localhost")
+SHORTEST_TOKEN = 16
+
+
+def serve_job(
+    config: JobConfig, *, host: str, port: int, token_file: Path | None = None, report: Report = print
+) -> str:
+    """Runs a job as `run_job` does, and serves its figures meanwhile. Returns the final table.
+
+    Args:
+        config: The job.
+        host: Address to listen on.
+        port: TCP port; 0 for any that is free.
+        token_file: File with the token that requests must bear. Needed off loopback.
+        report: Receives one line of progress at a time, and first of all the address.
+
+    Raises:
+        ConfigError: An address beyond loopback without a token, one that is taken, or several processes.
+        Stopped: By a signal.
+    """
+    if dist.is_torchelastic_launched():
+        raise ConfigError("octopus serve runs one process; under torchrun use octopus train")
+    token = None if token_file is None else _token(token_file)
+    if token is None and host not in LOOPBACK:
+        raise ConfigError(f"expected --token-file to listen on {host}: only loopback is served without a token")
+    observed = Observed(config.run.folder)
+    with _listening(observed, host, port, token) as address:
+        report(f"serving http://{address}")
+        return run_job(config, report=report, watch=observed)
+
+
+@contextmanager
+def _listening(observed: Observed, host: str, port: int, token: str | None) -> Iterator[str]:
+    """Serves until the run ends, however it ends."""
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error}; choose another --port") from error
+    name = f"[{host}]" if ":" in host else host
+    # Whoever has a token may come by any name.
+    hosts = ["*"] if token is not None else [*LOOPBACK]
+    app = new_app(observed, hosts=hosts, token=token)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2))
+    # Not in the main thread it leaves signals alone: they are the run's.
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
+    thread.start()
+    try:
+        yield f"{name}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(5)
+        listener.close()
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"--token-file {path}: {error}") from error
+    if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        raise ConfigError(
+            f"--token-file {path}: expected one word of at least {SHORTEST_TOKEN} characters, came {len(token)}"
+        )
+    return token

@@ -1,0 +1,211 @@
+"""What a run says of itself over HTTP, and what it may be asked.
+
+Catches: gauges that stay up when memory was given back; counters that fall; a label that grows with threads, a series
+that appears late; a run that cannot be reached while it starts; a page that anybody may fetch, or that a foreign web
+page can; a pause that stops a step half-way, or is not left on SIGTERM; a save that is counted and not written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_policy
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+from test_job_cli import JOB
+
+from octopus import cli
+from octopus.core.graph import Graph
+from octopus.core.limits import Limits
+from octopus.core.pool import PagePool
+from octopus.train import saves
+from octopus.train.service.app import new_app
+from octopus.train.service.observed import Observed
+
+FIGURES: dict[str, Any] = {
+    "stage": "grpo", "updated": True, "sampled_tokens": 7, "packed_tokens": 20, "path_tokens": 30, "oom_retries": 0,
+    "primitives": {"fork": 2, "commit": 1}, "outcomes": {"answered": 3}, "silent_groups": 1, "reward": 0.5,
+    "loss": float("nan"), "rollout_seconds": 1.5, "step_seconds": 2.0, "branch_terms_undefined": 4,
+}  # fmt: skip
+
+
+def client(observed: Observed, token: str | None = None) -> TestClient:
+    return TestClient(new_app(observed, hosts=["testserver"], token=token))
+
+
+def series(text: str) -> dict[tuple[str, ...], float]:
+    """Values by name and label values, in the order of the labels' names."""
+    families = text_string_to_metric_families(text)
+    return {(s.name, *dict(sorted(s.labels.items())).values()): s.value for family in families for s in family.samples}
+
+
+def test_gauges_come_from_the_store_and_labels_are_closed() -> None:
+    graph = Graph(pages=PagePool(16, page_size=4), limits=Limits(fan_out=10_000))
+    observed = Observed("run")
+    page = client(observed)
+    before = series(page.get("/metrics").text)
+    observed.graph(graph)
+    root = graph.thread()
+    graph.append(root, [1] * 8)
+    with graph.begin_step([root]) as step:
+        for wave in step.waves:
+            for stretch in wave:
+                step.publish(stretch)
+    held = series(page.get("/metrics").text)
+    threads = [root, *graph.fork(root, 10_000)]
+    many = series(page.get("/metrics").text)
+    for thread in threads:
+        graph.drop(thread)
+    graph.trim()
+    after = series(page.get("/metrics").text)
+    used = ("octopus_kv_pages", "used", "device")
+    assert held[used] == many[used] == 2 and after[used] == 0
+    assert many[("octopus_threads",)] == 10_001 and after[("octopus_threads",)] == 0
+    assert held.keys() == many.keys() == after.keys() and len(many) < 300
+    assert before.keys() < held.keys()
+
+
+def test_steps_add_up_and_what_is_not_a_number_is_left_out() -> None:
+    observed = Observed("run", clock_s=lambda: 1_000.5)
+    page = client(observed)
+    first = series(page.get("/metrics").text)
+    for step in (1, 2):
+        observed.step(step, 5, FIGURES)
+    found = series(page.get("/metrics").text)
+    assert found[("octopus_train_steps_total", "grpo")] == 2
+    assert found[("octopus_train_steps_total", "imitation")] == first[("octopus_train_steps_total", "imitation")] == 0
+    assert found[("octopus_primitive_calls_total", "fork")] == 4
+    assert found[("octopus_episodes_total", "answered")] == 6 and found[("octopus_episodes_total", "capacity")] == 0
+    assert found[("octopus_step_seconds_total", "rollout")] == 3.0
+    assert found[("octopus_branch_terms_undefined_total",)] == 8
+    assert found[("octopus_last_step_timestamp_seconds",)] == 1_000.5
+    assert found[("octopus_reward",)] == 0.5 and ("octopus_loss",) not in found
+    assert (found[("octopus_run_step",)], found[("octopus_run_steps_planned",)]) == (2, 5)
+    assert not [name for name, *_ in found if name.endswith("_created")]
+    assert page.get("/status").json()["figures"]["loss"] is None
+
+
+def test_readiness_follows_the_phase_and_life_does_not() -> None:
+    observed = Observed("run")
+    page = client(observed)
+    for phase, ready in (("starting", 503), ("training", 200), ("evaluating", 200), ("stopping", 503), ("done", 503)):
+        observed.phase(phase)  # type: ignore[arg-type]
+        assert (page.get("/readyz").status_code, page.get("/livez").status_code) == (ready, 200)
+        assert page.get("/status").json()["phase"] == phase
+
+
+def test_who_may_ask() -> None:
+    observed = Observed("run")
+    guarded = client(observed, token="a-token-of-some-length")
+    for method, path in (("GET", "/metrics"), ("GET", "/status"), ("POST", "/pause"), ("POST", "/save")):
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer "}):
+            assert guarded.request(method, path, headers=header).status_code == 401
+    assert guarded.get("/livez").status_code == 200
+    right = {"Authorization": "Bearer a-token-of-some-length"}
+    assert guarded.get("/status", headers=right).status_code == 200
+    assert not observed.paused
+    assert client(observed).get("/status", headers={"Host": "evil.example"}).status_code == 400
+    assert client(observed).get("/pause").status_code == 405
+    assert client(observed).put("/status").status_code == 405
+    assert client(observed).get("/docs").status_code == 404
+    assert {"/metrics", "/pause"} <= client(observed).get("/openapi.json").json()["paths"].keys()
+
+
+def test_a_pause_is_between_steps_and_a_save_does_not_end_it() -> None:
+    observed, passed = Observed("run"), threading.Event()
+    page = client(observed)
+    assert page.post("/pause").status_code == 202
+    answers: list[bool] = []
+
+    def run() -> None:
+        while answers[-1:] != [False]:
+            answers.append(observed.between_steps(lambda: False))
+        passed.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert not passed.wait(0.3)
+    page.post("/save")
+    assert not passed.wait(0.3) and answers == [True]
+    page.post("/resume")
+    assert passed.wait(5) and answers == [True, False]
+    observed.pause()
+    assert observed.between_steps(lambda: True) is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--host", "0.0.0.0"], "expected --token-file to listen on 0.0.0.0"),
+        (["--token-file", "/nowhere/token"], "--token-file /nowhere/token: "),
+        (["--set", "kind=spine"], "kind"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    assert cli.main(["serve", str(tmp_path / "job.toml"), *arguments]) == 2
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def fetch(url: str, method: str = "GET") -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_job_is_served_paused_saved_and_stopped(tmp_path: Path) -> None:
+    tiny_policy.policy_folder(tmp_path / "policy")
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    command = [sys.executable, "-m", "octopus.cli", "serve", str(tmp_path / "job.toml"), "--port", "0"]
+    command += ["--set", "grpo.steps=500", "--set", "evaluation.every_steps=500"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stdout is not None
+        address = run.stdout.readline().removeprefix("serving ").strip()
+        assert fetch(f"{address}/livez")[0] == 200
+        assert fetch(f"{address}/readyz")[0] in (200, 503)
+        until(lambda: json.loads(fetch(f"{address}/status")[1])["step"] >= 3)
+        assert fetch(f"{address}/readyz")[0] == 200
+        scrapes = [series(fetch(f"{address}/metrics")[1]) for _ in range(5)]
+        for one, next_ in pairwise(scrapes):
+            rising = [key for key in one if key[0].endswith("_total")]
+            assert rising and all(next_[key] >= one[key] for key in rising)
+        fetch(f"{address}/pause", "POST")
+        fetch(f"{address}/save", "POST")  # Comes when the step under way has been taken.
+        before = json.loads(fetch(f"{address}/status")[1])["step"]
+        until(lambda: (json.loads(fetch(f"{address}/status")[1])["last_save_step"] or 0) >= before)
+        paused = json.loads(fetch(f"{address}/status")[1])
+        time.sleep(1.0)
+        saved = json.loads(fetch(f"{address}/status")[1])
+        assert saved == paused and saved["step"] == saved["last_save_step"] <= before + 1
+        run.send_signal(signal.SIGTERM)
+        run.stdout.read()
+        assert run.wait(20) == 143
+    newest = saves.newest(tmp_path / "run", report=print)
+    assert newest is not None and newest.step == saved["step"]
+    with pytest.raises(urllib.error.URLError):
+        fetch(f"{address}/livez")
+
+
+def until(true: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
