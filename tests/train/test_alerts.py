@@ -1,0 +1,144 @@
+"""What stands in `ops/` fits what is served, by Prometheus' own tools.
+
+Catches: an alert on a metric that does not exist, that never fires, or fires at rest; one without a paragraph
+in the runbook or a case; a page that promtool does not like; counters that Prometheus sees otherwise than the run does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tiny_policy
+import yaml
+from test_job_cli import JOB
+from test_service import FIGURES, client, fetch, until
+
+from octopus.core.graph import Graph
+from octopus.core.pool import PagePool
+from octopus.train.service.observed import Observed
+
+ROOT = Path(__file__).parent.parent.parent
+OPS = ROOT / "ops"
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name, path=f"{ROOT / '.tools/usr/bin'}:{os.environ['PATH']}")
+    assert found, f"expected {name} in PATH or below .tools: `make .tools/usr/bin/promtool` fetches Debian's"
+    return found
+
+
+def promtool(*arguments: str, text: str | None = None) -> str:
+    run = subprocess.run([tool("promtool"), *arguments], input=text, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def page() -> str:
+    observed = Observed("run")
+    observed.graph(Graph(pages=PagePool(4, page_size=4)))
+    observed.step(1, 2, FIGURES | dict.fromkeys(("grad_norm", "clipped_ratio", "entropy", "kl", "log_ratio_max"), 0.1))
+    observed.saved(1)
+    return client(observed).get("/metrics").text
+
+
+def test_promtool_is_content() -> None:
+    promtool("check", "config", str(OPS / "prometheus.yml"))
+    promtool("check", "rules", "--lint=all", "--lint-fatal", str(OPS / "alerts.yml"))
+    promtool("test", "rules", str(OPS / "alerts_test.yml"))
+    promtool("check", "metrics", text=page())
+
+
+def test_alerts_are_about_what_is_served_and_each_is_explained_and_tried() -> None:
+    rules = yaml.safe_load((OPS / "alerts.yml").read_text())["groups"][0]["rules"]
+    tried = (OPS / "alerts_test.yml").read_text()
+    headings = re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), flags=re.MULTILINE)
+    assert headings == [rule["alert"] for rule in rules]
+    served = page()
+    for rule in rules:
+        for name in re.findall(r"octopus_\w+", rule["expr"]):
+            assert re.search(rf"^{name}[ {{]", served, flags=re.MULTILINE), f"{rule['alert']}: {name} is not served"
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+        assert re.search(rf"alertname: {rule['alert']}\n +exp_alerts:\n +- exp_labels", tried), rule["alert"]
+
+
+@contextmanager
+def process(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams, **options) as run:  # type: ignore[call-overload]
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def test_prometheus_sees_what_the_run_counts(tmp_path: Path) -> None:
+    tiny_policy.policy_folder(tmp_path / "policy")
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    command = [sys.executable, "-m", "octopus.cli", "serve", str(tmp_path / "job.toml"), "--port", "0"]
+    command += ["--set", "grpo.steps=500", "--set", "evaluation.every_steps=500"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with process(command, env=environment) as run:
+        assert run.stdout is not None
+        address = run.stdout.readline().removeprefix("serving ").strip()
+        settings = yaml.safe_load((OPS / "prometheus.yml").read_text())
+        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        settings["rule_files"] = [str(OPS / "alerts.yml")]
+        settings["scrape_configs"][0]["static_configs"][0]["targets"] = [address.removeprefix("http://")]
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
+        port = free_port()
+        command = [tool("prometheus"), f"--config.file={tmp_path}/prometheus.yml"]
+        command += [f"--storage.tsdb.path={tmp_path}/tsdb", f"--web.listen-address=127.0.0.1:{port}"]
+        with process(command):
+            base = f"http://127.0.0.1:{port}"
+
+            def value(expression: str) -> float | None:
+                found = promtool("query", "instant", "-o", "json", base, expression)
+                results = json.loads(found)
+                return float(results[0]["value"][1]) if results else None
+
+            until(lambda: ready(base))
+            until(lambda: value("up") == 1)
+            until(lambda: (value("octopus_run_step") or 0) >= 2)
+            fetch(f"{address}/pause", "POST")
+            until(lambda: value("octopus_run_paused") == 1 and value('octopus_run_phase{phase="training"}') == 1)
+            saves = value("octopus_saves_total")
+            fetch(f"{address}/save", "POST")
+            until(lambda: value("octopus_saves_total") == (saves or 0) + 1)
+            taken = json.loads(fetch(f"{address}/status")[1])["step"]
+            until(lambda: value("sum(octopus_train_steps_total)") == taken == value("octopus_last_save_step"))
+            assert (value('count({job="octopus"})') or 0) < 300
+            assert value("resets(octopus_saves_total[1m])") == 0
+            run.send_signal(signal.SIGTERM)
+            run.stdout.read()
+            assert run.wait(20) == 143
+            until(lambda: value("up") == 0)
+            until(lambda: value('ALERTS{alertname="OctopusDown", alertstate="pending"}') == 1)
+
+
+def ready(base: str) -> bool:
+    try:
+        return fetch(f"{base}/-/ready")[0] == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "alerts_test.yml", "prometheus.yml"])
+def test_no_file_names_a_person_or_a_machine(name: str) -> None:
+    text = (OPS / name).read_text()
+    assert not re.search(r"/(home|root|work|tmp)/|@", text)
