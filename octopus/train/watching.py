@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from octopus.core.graph import Graph
 
-Phase = Literal["starting", "training", "saving", "evaluating", "stopping", "done"]
+Phase = Literal["starting", "training", "saving", "evaluating", "stopping"]
 """What a run is at."""
 
 

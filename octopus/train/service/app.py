@@ -35,7 +35,7 @@ def new_app(observed: Observed, *, hosts: list[str], token: str | None) -> FastA
         """The event loop turns. Touches neither the run nor the GPU."""
         return {"alive": True}
 
-    @app.get("/readyz", responses={503: {"description": "The run has not started, stops, or has ended."}})
+    @app.get("/readyz", responses={503: {"description": "The run has not started, or stops."}})
     async def readyz(response: Response) -> dict[str, Any]:
         """Whether the run works."""
         response.status_code = 200 if observed.ready else 503

@@ -132,7 +132,7 @@ class Observed:
 
     @property
     def ready(self) -> bool:
-        """Whether it works: it has started, and neither stops nor has ended."""
+        """Whether it works: it has started and does not stop."""
         return self.at in ("training", "saving", "evaluating")
 
     def status(self) -> dict[str, Any]:
