@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from chat_tokenizers import tokenizer
 from random_rollouts import tiny_engine
 from tiny_models import tiny_llama, tiny_qwen35
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -222,6 +223,21 @@ def test_a_state_pool_too_small_is_refused() -> None:
     with pytest.raises(CapacityExceeded, match=r"^need 2 state slots, 1 of 1 are free; .* with more state_slots$"):
         engine.generate(branches, max_tokens=1)
     assert engine.graph.retention.pages.used == 0
+
+
+def test_a_line_begins_with_the_tokenizers_opening_token_once() -> None:
+    """Row 61 of public bugs. Catches: a prompt that is one token short; a beginning of text in the middle."""
+    opening = tokenizer(None)
+    assert opening("snow").input_ids[0] == opening.bos_token_id == 0
+    engine = Engine(tiny_llama(vocab_size=1024), opening, pages=8)
+    thread = engine.thread("white")
+    thread.append(" snow")
+    (child,) = thread.fork()
+    child.append(" falls")
+    words = [opening(text, add_special_tokens=False).input_ids for text in ("white", " snow", " falls")]
+    assert thread.tokens == [0, *words[0], *words[1]]
+    assert child.tokens == words[2]
+    assert engine.thread([5, 6]).tokens == [5, 6] and engine.thread().tokens == []
 
 
 def test_bad_calls_say_what_to_do() -> None:

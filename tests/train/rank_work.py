@@ -187,5 +187,7 @@ def stage_steps(ranks: Ranks) -> dict[str, Any]:
         "gradients": {},
         "weights": full(engine.backbone, lambda parameter: parameter.detach()),
         "error": None,
+        "names": [record.episode.name for record in done[1].records],
+        "asked": [f"{task.name}/{number}" for task in tasks.training(1) for number in range(2)],
         "texts": [[segment.tokens for segment in record.episode.segments] for record in done[1].records],
     }

@@ -29,5 +29,20 @@ def test_equal_rewards_pay_exactly_nothing(rewards: list[float], divide: bool) -
     assert group_advantages(rewards, divide_by_deviation=divide) == [0.0] * len(rewards)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6, -1e-6])
+@pytest.mark.parametrize("divide", [True, False])
+def test_rewards_that_differ_by_rounding_alone_are_equal(scale: float, divide: bool) -> None:
+    """Row 1 of public bugs. Catches: a deviation of 1e-17 that blows the order of a sum up to advantages of 0.5.
+
+    Two reward functions that give 0.1 and 0.2 add up to another float than one that gives 0.3.
+    """
+    assert 0.1 + 0.2 != 0.3
+    rewards = [scale * (0.1 + 0.2), scale * 0.3, scale * (0.1 + 0.2), scale * 0.3]
+    assert group_advantages(rewards, divide_by_deviation=divide) == [0.0] * 4
+    small = group_advantages([scale * 0.3, scale * (0.3 + 1e-9)], divide_by_deviation=divide)
+    # What a function means to tell apart stays apart.
+    assert small[0] == pytest.approx(-small[1], rel=1e-3, abs=0.0) and small[0] != 0.0
+
+
 def test_order_of_episodes_only_permutes() -> None:
     assert group_advantages([0.0, 0.5, 1.0]) == group_advantages([1.0, 0.5, 0.0])[::-1]

@@ -180,6 +180,13 @@ def test_terms_are_centred_over_the_branches_at_the_same_place_and_never_divided
     ]
 
 
+@pytest.mark.parametrize("term", [0.1, 0.7, 1 / 3])
+def test_equal_terms_are_paid_exactly_nothing(term: float) -> None:
+    """Row 2 of public bugs. Catches: rounding of a mean, 1e-17, for which an episode of a silent group is packed."""
+    assert centred([[("branch", term)]] * 3) == [[0.0]] * 3
+    assert centred([[("branch", 0.1 + 0.2)], [("branch", 0.3)]]) == [[0.0], [0.0]]
+
+
 def test_one_term_in_twenty_stays_bounded() -> None:
     """Rewards, and so terms, are mostly 0 with rare spikes: a left-out deviation of 0 would blow them up to 1e6."""
     terms = [[("branch", float(episode == 7))] for episode in range(20)]

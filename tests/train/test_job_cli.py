@@ -11,7 +11,7 @@ import tiny_policy
 
 from octopus import cli
 from octopus.retrieval.corpus import Corpus
-from octopus.train.job_config import GrpoConfig, ImitationConfig, JobConfig, JobRunConfig
+from octopus.train.job_config import GrpoConfig, ImitationConfig, JobConfig, JobRunConfig, TaskConfig
 from octopus.train.journal import read_journal
 from octopus.train.tasks import LibraryTasks
 
@@ -72,6 +72,17 @@ def test_tasks_are_a_function_of_the_step() -> None:
     asked = [environment.question for environment in first.scripted(5)]
     assert asked == [environment.question for environment in again.scripted(5)]
     assert asked != [environment.question for environment in first.scripted(6)]
+
+
+def test_every_question_is_asked_once_before_one_comes_again() -> None:
+    """Row 41 of public bugs: 9 questions, 4 a step, 2 rollouts. Catches: a count of rollouts that is applied twice."""
+    grpo = GrpoConfig(steps=9, questions=4, rollouts=2)
+    config = JobConfig(kind="job", run=JobRunConfig(folder="x"), grpo=grpo, task=TaskConfig(train_questions=9))
+    source = LibraryTasks(config)
+    asked = [task for step in range(1, 10) for task in source.training(step)]
+    names = [task.name.partition("/")[2] for task in asked]
+    assert all(len(task.seeds) == 2 for task in asked)
+    assert len(set(names[:9])) == 9 and names == names[:9] * 4
 
 
 def test_held_out_questions_are_the_same_for_every_seed_and_about_no_training_document() -> None:

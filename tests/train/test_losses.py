@@ -6,7 +6,7 @@ gradient of another divergence; a cap on the wrong side; imitation that looks at
 """
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from plain_losses import Sequence, gradients, library, plain, random_sequences, 
 from octopus.core.errors import PlanError
 from octopus.train.config import LossConfig
 from octopus.train.counts import Counts, term_weights
-from octopus.train.losses import k3, policy_loss
+from octopus.train.losses import TokenTerms, k3, policy_loss
 
 NAMES = ("dapo", "grpo", "dr_grpo", "gspo", "cispo", "likelihood")
 POLICY = NAMES[:-1]
@@ -28,6 +28,10 @@ EXTRAS = {
     "all": {"anchor": "trainer", "kl_weight": 0.7, "entropy_weight": 0.3},
 }
 F64 = {"dtype": torch.float64}
+
+
+def columns(terms: TokenTerms) -> list[tuple[str, torch.Tensor]]:
+    return [(field.name, getattr(terms, field.name)) for field in fields(terms)]
 
 
 def configured(name: str, **settings) -> LossConfig:
@@ -175,6 +179,25 @@ def test_a_huge_ratio_stays_finite(name: str, advantage: float, log_ratio: float
     config = configured(name, anchor="trainer", kl_weight=0.1)
     loss, gradient, sums = one_token(0.0, -log_ratio, advantage, reference=-log_ratio, config=config)
     assert all(map(math.isfinite, (loss, gradient, sums.kl, sums.importance)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_huge_ratio_stays_finite_in_single_precision(name: str) -> None:
+    """Row 42 of public bugs. Catches: a limit that only float64 has room for; exp(89) overflows float32."""
+    config = configured(name, anchor="trainer", kl_weight=0.1)
+    for log_ratio in (89.0, -89.0):
+        sequences = [replace(one, advantage=worth) for one in random_sequences((3,)) for worth in (1.0, 0.0, -1.0)]
+        terms = terms_of(sequences, config)
+        single = {name: value.float() for name, value in columns(terms) if value.is_floating_point()}
+        new_N = torch.zeros(len(terms.advantages_N), requires_grad=True)
+        far_N = torch.full_like(new_N, -log_ratio, requires_grad=False)
+        apart = {"anchor_log_probabilities_N": far_N, "reference_log_probabilities_N": far_N}
+        apart |= {"log_probabilities_N": new_N, "sampled_log_probabilities_N": 2 * far_N}
+        loss, sums = policy_loss(replace(terms, **single | apart), config)
+        (gradient_N,) = torch.autograd.grad(loss, new_N)
+        assert loss.dtype == gradient_N.dtype == torch.float32
+        assert loss.isfinite() and gradient_N.isfinite().all()
+        assert math.isfinite(sums.kl) and math.isfinite(sums.importance)
 
 
 def test_importance_is_cut_at_its_cap_and_is_a_constant() -> None:

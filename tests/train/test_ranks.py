@@ -112,11 +112,11 @@ def test_passes_in_bfloat16_on_weights_in_float32(two: RankPool) -> None:
 
 
 def test_rollouts_are_shared_out_and_learned_from_as_by_one(two: RankPool) -> None:
-    """Catches: draws that hang on the rank; old weights in rollouts; an order of groups that hangs on who played."""
+    """Row 35. Catches: draws that hang on the rank; old weights in rollouts; groups that stand beside other tasks."""
     expected = rank_work.stage_steps(ALONE)
-    assert len(expected["texts"]) == 6
+    assert len(expected["texts"]) == 6 and expected["names"] == expected["asked"]
     for result in two(rank_work.stage_steps):
-        assert result["texts"] == expected["texts"]
+        assert result["texts"] == expected["texts"] and result["names"] == expected["names"]
         assert_same(result, expected)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+
+from octopus.train.advantages import group_advantages
 
 Kind = Hashable
 """What makes branches comparable: in a group of rollouts of one task, their place in the episode."""
@@ -20,7 +21,8 @@ def centred(group: Sequence[Sequence[tuple[Kind, float | None]]]) -> list[list[f
 
     Such branches were given the same work, hard or easy. A kind's mean is over all its defined terms; an undefined
     term becomes 0, and so does one that has nothing to be compared with. Nothing is divided by a deviation: left-out
-    terms are mostly equal, and their deviation is then 0.
+    terms are mostly equal, and their deviation is then 0. Equal terms are paid exactly 0, so that episodes of equal
+    rewards stay silent.
 
     Args:
         group: For each episode of one task, kind and term of each of its branches.
@@ -33,5 +35,5 @@ def centred(group: Sequence[Sequence[tuple[Kind, float | None]]]) -> list[list[f
         for kind, term in terms:
             if term is not None:
                 of_kind[kind].append(term)
-    means = {kind: statistics.fmean(terms) for kind, terms in of_kind.items()}
-    return [[0.0 if term is None else term - means[kind] for kind, term in terms] for terms in group]
+    paid = {kind: iter(group_advantages(terms)) for kind, terms in of_kind.items()}
+    return [[0.0 if term is None else next(paid[kind]) for kind, term in terms] for terms in group]
