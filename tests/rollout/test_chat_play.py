@@ -16,6 +16,7 @@ from tiny_models import tiny_qwen35
 from toy_job import question
 
 from octopus.core.ancestry import path_tokens
+from octopus.core.cursor import Cursor
 from octopus.core.graph import Graph
 from octopus.core.thread import Thread
 from octopus.rollout.agents import Agent, AgentLimits, State
@@ -176,7 +177,10 @@ class Typist(Engine):
 
 @pytest.mark.parametrize("mode", ["octopus", "text"])
 def test_what_an_engine_samples_is_what_is_trained(mode: str) -> None:
-    """No id is encoded again, though the tokenizer would write the text otherwise; the trainer has the same figures."""
+    """No id is encoded again, though the tokenizer would write the text otherwise; the trainer has the same figures.
+
+    Rows 13 and 14 of public bugs. Nor is the message that forked, which children are given.
+    """
     talk = chat(PLAIN)
     model = tiny_qwen35(vocab_size=1024, layers=2, initializer_range=0.06)
     engine = Typist(model, talk.transformers(), pages=1500, state_slots=200)
@@ -194,6 +198,12 @@ def test_what_an_engine_samples_is_what_is_trained(mode: str) -> None:
         sampled.setdefault(token.thread, []).append(token.segment.tokens[token.offset])
     assert list(sampled.values()) == list(engine.script.values())
     assert sampled[min(sampled)] != tokens(talk, "".join(FORKING[(0,)]))
+    forked = engine.script[(0,)][: engine.script[(0,)].index(end) + 1]
+    begun = {token.thread: path_tokens(Cursor(token.segment, token.offset)) for token in record.episode.sampled[::-1]}
+    assert len(record.episode.branches) == 2
+    for branch in record.episode.branches:
+        known = begun[branch.thread]
+        assert forked in [known[start : start + len(forked)] for start in range(len(known))]
     packed = pack_rated([evenly(record.episode, 1.0)])
     assert packed.loss_terms == sum(map(len, sampled.values()))  # the mark that ends a message is learned as well
     with torch.no_grad():

@@ -10,10 +10,12 @@ import json
 import multiprocessing
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_policy
 import torch
@@ -23,6 +25,8 @@ from transformers import set_seed
 
 from octopus import cli
 from octopus.core.errors import ConfigError, OctopusError
+from octopus.rollout.environment import Environment, Task
+from octopus.rollout.records import RolloutRecord
 from octopus.train.config import OptimizerConfig
 from octopus.train.job import Job
 from octopus.train.job_config import (
@@ -174,6 +178,41 @@ def test_a_killed_run_ends_like_one_that_was_not(kills: int, done: tuple[Path, l
     assert names == {path.relative_to(killed) for path in killed.glob("step-*/*")}
     for name in (*names, Path("best") / "model.safetensors"):
         assert (killed / name).read_bytes() == (straight / name).read_bytes(), f"{name}, killed after {moments}"
+
+
+class Lottery(ToyTasks):
+    """Rewards are drawn from the generators of the process, as a user's reward function may."""
+
+    def training(self, step: int) -> list[Task]:
+        return [replace(task, judge=self) for task in super().training(step)]
+
+    def judge(self, environments: Sequence[Environment], records: Sequence[RolloutRecord]) -> list[RolloutRecord]:
+        drawn = [random.random() + np.random.random() + torch.rand(()).item() for _ in records]  # noqa: NPY002
+        return [
+            replace(record, episode=replace(record.episode, reward=reward))
+            for record, reward in zip(records, drawn, strict=True)
+        ]
+
+
+def test_what_rewards_draw_is_drawn_again_after_a_resume(tmp_path: Path) -> None:
+    """Row 53 of public bugs. Catches: generators that are seeded again after a resume, or saved as they once were."""
+
+    def run(folder: Path, *, seed: int, steps: int, resume: bool = False) -> None:
+        small = config(folder, imitation=0, grpo=steps, resume=resume)
+        evaluation = replace(small.evaluation, validation_questions=1, test_questions=1)
+        settings = replace(small, grpo=replace(small.grpo, credit=CreditConfig()), evaluation=evaluation)
+        model, codec = tiny_policy.model(), tiny_policy.codec()
+        set_seed(seed)
+        Job(settings, model=model, codec=codec, tasks=Lottery(settings), report=lambda _: None).run()
+
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    run(straight, seed=1, steps=3)
+    run(stopped, seed=1, steps=2)
+    run(stopped, seed=2, steps=3, resume=True)
+    rewards = [[line["reward"] for line in read_journal(one / "metrics.jsonl")] for one in (straight, stopped)]
+    assert rewards[0] == rewards[1] and len(set(rewards[0])) == 3
+    for path in (straight / "step-000003").iterdir():
+        assert path.read_bytes() == (stopped / "step-000003" / path.name).read_bytes(), path.name
 
 
 def test_a_run_that_made_it_worse_leaves_what_it_began_with(done: tuple[Path, list[str]], tmp_path: Path) -> None:
