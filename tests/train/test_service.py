@@ -162,6 +162,23 @@ def test_what_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_every_run_is_counted_once_by_one_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 65 of public bugs. Catches: a registry that runs share, and ranks that each serve what all of them did."""
+    one, other = Observed("one"), Observed("other")
+    pages = [client(one), client(other)]
+    one.step(1, 5, FIGURES)
+    texts = [page.get("/metrics").text for page in pages]
+    assert [series(text)[("octopus_train_steps_total", "grpo")] for text in texts] == [1, 0]
+    lines = [line.rpartition(" ")[0] for line in texts[0].splitlines() if not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")  # As torchrun sets it.
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    assert cli.main(["serve", str(tmp_path / "job.toml")]) == 2
+    assert "octopus serve runs one process" in capsys.readouterr().err
+
+
 def fetch(url: str, method: str = "GET") -> tuple[int, str]:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
