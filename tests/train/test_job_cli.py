@@ -4,13 +4,16 @@ Catches: tasks that change from call to call or repeat seeds; imitation that sho
 depend on the run's seed; a command that ends in a traceback.
 """
 
+import random
 from pathlib import Path
 
 import pytest
 import tiny_policy
+import torch
 
 from octopus import cli
 from octopus.retrieval.corpus import Corpus
+from octopus.train import job
 from octopus.train.job_config import GrpoConfig, ImitationConfig, JobConfig, JobRunConfig, TaskConfig
 from octopus.train.journal import read_journal
 from octopus.train.tasks import LibraryTasks
@@ -97,3 +100,24 @@ def test_imitation_shows_no_real_name() -> None:
     real = {document.name for document in Corpus.load()}
     shown = {name for one in tasks().scripted(1) for name in one.question.answer.split(", ")}
     assert len(shown) > 8 and not shown & real
+
+
+def test_a_run_begins_with_its_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a seed that is read and not set, so that two runs of one configuration differ."""
+    tiny_policy.policy_folder(tmp_path / "policy")
+    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
+    drawn: list[tuple[float, float]] = []
+
+    class Beginning:
+        def __init__(self, config: JobConfig, **_: object) -> None:
+            drawn.append((float(torch.rand(())), random.random()))
+
+        def run(self) -> str:
+            return ""
+
+    monkeypatch.setattr(job, "Job", Beginning)
+    for seed in (5, 5, 6):
+        random.seed()
+        assert cli.main(["train", str(tmp_path / "job.toml"), "--set", f"run.seed={seed}"]) == 0
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[0], drawn[2], strict=True))
