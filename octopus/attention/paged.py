@@ -62,11 +62,11 @@ class StepRows:
     def of(cls, step: StepPlan, device: torch.device) -> StepRows:
         """Moves them to `device`, where the batch's store is."""
         written_N = np.flatnonzero(step.slots_T >= 0)
-        positions_T, slots_N = step.positions_T, step.slots_T[written_N]
-        return cls(**{
-            name: torch.from_numpy(array).to(device)
-            for name, array in (("positions_T", positions_T), ("written_N", written_N), ("slots_N", slots_N))
-        })  # fmt: skip
+        return cls(
+            positions_T=torch.from_numpy(step.positions_T).to(device),
+            written_N=torch.from_numpy(written_N).to(device),
+            slots_N=torch.from_numpy(step.slots_T[written_N]).to(device),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -118,19 +118,24 @@ class Job:
         progress = Progress(self._report)
         self._milestone()
         while self.step < self._last:
-            while self._watch.between_steps(lambda: self._stopping.asked):
-                self._save()
+            self._heed()
             if self._stopping.asked:
                 raise Abandoned
             self._take_step(progress)
             self._milestone()
+
+    def _heed(self) -> None:
+        """Saves if that is asked for, and waits as long as the run is to pause."""
+        self._watch.phase("training")
+        while self._watch.between_steps(lambda: self._stopping.asked):
+            self._save()
+            self._watch.phase("training")
 
     def _take_step(self, progress: Progress) -> None:
         """Takes the next step. If it is abandoned, all that a save holds is as it was."""
         stage, number, of = self._stage(self.step + 1)
         optimizer = new_optimizer(self._engine.backbone.model, stage.optimizer) if number == 1 else self._optimizer
         progress.begin(stage.name, number, of)
-        self._watch.phase("training")
         self._trace.events.clear()
         with self._stopping.abandonable(optimizer):
             done = stage.step(number, optimizer)

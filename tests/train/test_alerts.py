@@ -10,19 +10,15 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import tiny_policy
 import yaml
-from test_job_cli import JOB
-from test_service import FIGURES, client, fetch, until
+from test_service import FIGURES, client, fetch, leaves_on_sigterm, served, until
 
 from octopus.core.graph import Graph
 from octopus.core.pool import PagePool
@@ -73,11 +69,19 @@ def test_alerts_are_about_what_is_served_and_each_is_explained_and_tried() -> No
 
 
 @contextmanager
-def process(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, **streams, **options) as run:  # type: ignore[call-overload]
+def prometheus(folder: Path, address: str) -> Iterator[str]:
+    """The address of a Prometheus that scrapes a service each second."""
+    settings = yaml.safe_load((OPS / "prometheus.yml").read_text())
+    settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    settings["rule_files"] = [str(OPS / "alerts.yml")]
+    settings["scrape_configs"][0]["static_configs"][0]["targets"] = [address.removeprefix("http://")]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
+    listen = f"127.0.0.1:{free_port()}"
+    command = [tool("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
+    with subprocess.Popen([*command, f"--web.listen-address={listen}"], stderr=subprocess.DEVNULL) as run:
         try:
-            yield run
+            until(lambda: ready(f"http://{listen}"))
+            yield f"http://{listen}"
         finally:
             run.kill()
 
@@ -88,47 +92,26 @@ def free_port() -> int:
 
 
 def test_prometheus_sees_what_the_run_counts(tmp_path: Path) -> None:
-    tiny_policy.policy_folder(tmp_path / "policy")
-    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
-    command = [sys.executable, "-m", "octopus.cli", "serve", str(tmp_path / "job.toml"), "--port", "0"]
-    command += ["--set", "grpo.steps=500", "--set", "evaluation.every_steps=500"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with process(command, env=environment) as run:
-        assert run.stdout is not None
-        address = run.stdout.readline().removeprefix("serving ").strip()
-        settings = yaml.safe_load((OPS / "prometheus.yml").read_text())
-        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        settings["rule_files"] = [str(OPS / "alerts.yml")]
-        settings["scrape_configs"][0]["static_configs"][0]["targets"] = [address.removeprefix("http://")]
-        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
-        port = free_port()
-        command = [tool("prometheus"), f"--config.file={tmp_path}/prometheus.yml"]
-        command += [f"--storage.tsdb.path={tmp_path}/tsdb", f"--web.listen-address=127.0.0.1:{port}"]
-        with process(command):
-            base = f"http://127.0.0.1:{port}"
+    with served(tmp_path) as (address, run), prometheus(tmp_path, address) as base:
 
-            def value(expression: str) -> float | None:
-                found = promtool("query", "instant", "-o", "json", base, expression)
-                results = json.loads(found)
-                return float(results[0]["value"][1]) if results else None
+        def value(expression: str) -> float | None:
+            results = json.loads(promtool("query", "instant", "-o", "json", base, expression))
+            return float(results[0]["value"][1]) if results else None
 
-            until(lambda: ready(base))
-            until(lambda: value("up") == 1)
-            until(lambda: (value("octopus_run_step") or 0) >= 2)
-            fetch(f"{address}/pause", "POST")
-            until(lambda: value("octopus_run_paused") == 1 and value('octopus_run_phase{phase="training"}') == 1)
-            saves = value("octopus_saves_total")
-            fetch(f"{address}/save", "POST")
-            until(lambda: value("octopus_saves_total") == (saves or 0) + 1)
-            taken = json.loads(fetch(f"{address}/status")[1])["step"]
-            until(lambda: value("sum(octopus_train_steps_total)") == taken == value("octopus_last_save_step"))
-            assert (value('count({job="octopus"})') or 0) < 300
-            assert value("resets(octopus_saves_total[1m])") == 0
-            run.send_signal(signal.SIGTERM)
-            run.stdout.read()
-            assert run.wait(20) == 143
-            until(lambda: value("up") == 0)
-            until(lambda: value('ALERTS{alertname="OctopusDown", alertstate="pending"}') == 1)
+        until(lambda: value("up") == 1)
+        until(lambda: (value("octopus_run_step") or 0) >= 2)
+        fetch(f"{address}/pause", "POST")
+        until(lambda: value("octopus_run_paused") == 1 and value('octopus_run_phase{phase="training"}') == 1)
+        saves = value("octopus_saves_total")
+        fetch(f"{address}/save", "POST")
+        until(lambda: value("octopus_saves_total") == (saves or 0) + 1)
+        taken = json.loads(fetch(f"{address}/status")[1])["step"]
+        until(lambda: value("sum(octopus_train_steps_total)") == taken == value("octopus_last_save_step"))
+        assert (value('count({job="octopus"})') or 0) < 300
+        assert value("resets(octopus_saves_total[1m])") == 0
+        assert leaves_on_sigterm(run)
+        until(lambda: value("up") == 0)
+        until(lambda: value('ALERTS{alertname="OctopusDown", alertstate="pending"}') == 1)
 
 
 def ready(base: str) -> bool:

@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from octopus.train.job_config import (
 from octopus.train.journal import read_journal
 from octopus.train.policy import load_policy
 from octopus.train.report import final_table
+from octopus.train.watching import Nobody, Phase
 
 
 def config(folder: Path, *, imitation: int, grpo: int, rate: float = 1e-2, **run: Any) -> JobConfig:
@@ -243,3 +244,27 @@ def test_a_used_folder_and_another_configuration_are_refused(done: tuple[Path, l
     with pytest.raises(ConfigError, match="step-000054 is a save of another configuration"):
         start(config(folder, imitation=49, grpo=4, resume=True))
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+class Asking(Nobody):
+    """Notes what the run says it is at wherever it may pause, and asks for a save there once."""
+
+    def __init__(self) -> None:
+        self.at, self.told, self.asked = "starting", [], False
+
+    def phase(self, phase: Phase) -> None:
+        self.at = phase
+
+    def between_steps(self, stopping: Callable[[], bool]) -> bool:
+        self.told.append(self.at)
+        self.asked = not self.asked
+        return self.asked
+
+
+def test_a_run_that_pauses_is_training(tmp_path: Path) -> None:
+    """Catches: a run that says that it saves, or evaluates, as long as it pauses behind that."""
+    settings, watch = config(tmp_path / "run", imitation=4, grpo=1), Asking()
+    model, codec = tiny_policy.model(), tiny_policy.codec()
+    job = Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lambda _: None, watch=watch)
+    job.run()
+    assert watch.told == ["training"] * 10

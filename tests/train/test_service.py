@@ -16,6 +16,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -187,15 +189,32 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_a_job_is_served_paused_saved_and_stopped(tmp_path: Path) -> None:
-    tiny_policy.policy_folder(tmp_path / "policy")
-    (tmp_path / "job.toml").write_text(JOB.format(folder=tmp_path))
-    command = [sys.executable, "-m", "octopus.cli", "serve", str(tmp_path / "job.toml"), "--port", "0"]
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a job of many steps, and its process; killed if it still runs in the end."""
+    tiny_policy.policy_folder(folder / "policy")
+    (folder / "job.toml").write_text(JOB.format(folder=folder))
+    command = [sys.executable, "-m", "octopus.cli", "serve", str(folder / "job.toml"), "--port", "0"]
     command += ["--set", "grpo.steps=500", "--set", "evaluation.every_steps=500"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
         assert run.stdout is not None
-        address = run.stdout.readline().removeprefix("serving ").strip()
+        try:
+            yield run.stdout.readline().removeprefix("serving ").strip(), run
+        finally:
+            run.kill()
+
+
+def leaves_on_sigterm(run: subprocess.Popen[str]) -> bool:
+    """Whether the process ends in time, as one that was stopped."""
+    run.send_signal(signal.SIGTERM)
+    assert run.stdout is not None
+    run.stdout.read()
+    return run.wait(20) == 143
+
+
+def test_a_job_is_served_paused_saved_and_stopped(tmp_path: Path) -> None:
+    with served(tmp_path) as (address, run):
         assert fetch(f"{address}/livez")[0] == 200
         assert fetch(f"{address}/readyz")[0] in (200, 503)
         until(lambda: json.loads(fetch(f"{address}/status")[1])["step"] >= 3)
@@ -212,9 +231,7 @@ def test_a_job_is_served_paused_saved_and_stopped(tmp_path: Path) -> None:
         time.sleep(1.0)
         saved = json.loads(fetch(f"{address}/status")[1])
         assert saved == paused and saved["step"] == saved["last_save_step"] <= before + 1
-        run.send_signal(signal.SIGTERM)
-        run.stdout.read()
-        assert run.wait(20) == 143
+        assert leaves_on_sigterm(run)
     newest = saves.newest(tmp_path / "run", report=print)
     assert newest is not None and newest.step == saved["step"]
     with pytest.raises(urllib.error.URLError):

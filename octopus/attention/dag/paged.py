@@ -47,7 +47,7 @@ class TileShape:
 
 def tile_shape(head_dim: int) -> TileShape:
     """A fixed table, since tuning at run time costs seconds a shape."""
-    few_n, many_n, stages = (128, 128, 3) if head_dim <= 64 else (128, 64, 3) if head_dim <= 128 else (64, 64, 2)
+    few_n, many_n, stages = (128, 128, 3) if head_dim <= 64 else (128, 64, 3) if head_dim <= 128 else (64, 32, 4)
     return TileShape(few_m=16, few_n=few_n, many_m=128, many_n=many_n, warps=8, stages=stages)
 
 
