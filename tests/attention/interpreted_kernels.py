@@ -32,7 +32,7 @@ def check_rotate(count: int, dim: int, rotary: int, parts: int, gather: bool, ba
     xs = xs if gather else [x[:, :count] for x in xs]
     expected = sum_rotated(xs, angles, out_HND=torch.empty(3, count, dim), rows_N=rows_N, back=back)
     actual = laid(torch.full((3, count, dim), torch.nan), True)
-    kernels.rotate(xs, actual, angles.cos_NR, angles.sin_NR, rows_N, -1 if back else 1)
+    kernels.rotate(xs, actual[None], angles.cos_NR, angles.sin_NR, rows_N, -1 if back else 1)
     return float((actual - expected).abs().max())
 
 

@@ -10,15 +10,20 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 import sys
+from functools import partial
 
 import numpy as np
 import torch
 
+from octopus.attention.dag import paged
 from octopus.attention.dag.groups import Sight
-from octopus.attention.dag.paged import PagedPass
+from octopus.attention.dag.paged import PagedPass, TileShape
+from octopus.attention.dag.tiles import Costs
 from octopus.attention.rope import Rope, apply_rope
 
 PAGE = 4
+SMALL = TileShape(few_m=16, many_m=32, block=PAGE, singles=8, warps=4, stages=1)
+"""Here a page is a block, and a step of a few rows has several tiles."""
 
 
 class Pool:
@@ -102,6 +107,8 @@ def check(seed: int, heads: int, kv_heads: int, dim: int, rotary: int, programs:
 
 
 if __name__ == "__main__":
+    paged.tile_shape = lambda head_dim: SMALL
+    paged.Costs = partial(Costs, fewest_keys=5)
     for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 20):
         for heads, kv_heads, dim, rotary in ((4, 1, 16, 8), (6, 2, 24, 24), (2, 2, 16, 0)):
             worst = check(seed, heads, kv_heads, dim, rotary, programs=1 if seed % 2 else 10**9)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from octopus.attention.dag.groups import Group, Reader, Sight, groups
-from octopus.attention.dag.tiles import tile
+from octopus.attention.dag.tiles import Costs, TilePlan, tile
 
 HERE = Path(__file__).parent
 
@@ -43,8 +43,8 @@ def test_packed_kernels_equal_the_reference() -> None:
 
 def test_paged_kernels_equal_one_softmax_a_row() -> None:
     """Catches: a slot of the NaN pool read, a group's reader lost, a part joined to another row, a shift not turned."""
-    lines = interpreted("interpreted_paged.py", "12")
-    assert len(lines) == 36
+    lines = interpreted("interpreted_paged.py", "8")
+    assert len(lines) == 24
     for line in lines:
         assert line[5] < 2e-6, line
 
@@ -115,24 +115,63 @@ def test_a_causal_sight_ends_where_each_row_does() -> None:
     assert rest.readers == (Reader(5, 0, 1), Reader(6, 0, 2))
 
 
-@pytest.mark.parametrize("most_keys", [1, 7, 1000])
-def test_tiles_cover_each_reader_and_key_once(most_keys: int) -> None:
-    """Catches: keys between two tiles lost or counted twice, a part of another row."""
+COSTS = Costs(most_readers=2, few_readers=1, block=4, fewest_keys=4)
+
+
+def seen_by_tiles(plan: TilePlan, rows: int, slots: int) -> np.ndarray:
+    """How often each row sees each slot."""
+    seen = np.zeros((rows, slots), dtype=np.int64)
+    for first_block, stop_block, first_key, stop_key, first_query, first_part, count in plan.items_I7.tolist():
+        whole = plan.blocks_B[first_block:stop_block, None] + np.arange(COSTS.block)
+        assert count <= COSTS.most_readers
+        for reader in range(count):
+            row, part = plan.query_row_Q[first_query + reader], first_part + reader
+            end = min(stop_key, plan.part_stop_P[part])
+            np.add.at(seen[row], np.concatenate((whole.ravel(), plan.slots_K[first_key:end])), 1)
+            assert part in plan.parts_P[plan.part_starts_T[row] : plan.part_starts_T[row + 1]]
+    return seen
+
+
+@pytest.mark.parametrize("programs", [1, 3, 1000])
+def test_tiles_cover_each_reader_and_key_once(programs: int) -> None:
+    """Catches: keys between two tiles lost or counted twice, a part of another row, a block across a page's end."""
     readers = tuple(Reader(row, row % 2, 30 - row) for row in range(5))
-    made = [Group(slots_K=np.arange(30), readers=readers), Group(slots_K=np.arange(50, 53), readers=(Reader(2, 0, 3),))]
-    plan = tile(made, 6, most_readers=2, most_keys=most_keys)
-    seen = np.zeros((6, 53), dtype=np.int64)
-    for first, stop, full_stop, first_reader, count in plan.items_I5:
-        assert count <= 2
-        for reader in range(first_reader, first_reader + count):
-            row = plan.view_row_V[plan.reader_view_R[reader]]
-            end = min(stop, plan.reader_stop_R[reader])
-            assert end >= min(stop, full_stop)
-            np.add.at(seen[row], plan.slots_K[first:end], 1)
-            assert reader in plan.parts_P[plan.part_starts_T[row] : plan.part_starts_T[row + 1]]
-    expected = np.zeros_like(seen)
+    pages = np.concatenate((np.arange(40, 56), np.arange(14)))  # Two, of which the second lies before the first.
+    made = [Group(slots_K=pages, readers=readers), Group(slots_K=np.arange(60, 63), readers=(Reader(2, 0, 3),))]
+    plan = tile(made, 6, programs=programs, costs=COSTS)
+    expected = np.zeros((6, 63), dtype=np.int64)
     for row in range(5):
-        expected[row, : 30 - row] = 1
-    expected[2, 50:53] = 1
-    assert (seen == expected).all()
+        expected[row, pages[: 30 - row]] = 1
+    expected[2, 60:63] = 1
+    assert (seen_by_tiles(plan, 6, 63) == expected).all()
     assert plan.part_starts_T[6] == plan.part_starts_T[5], "row 5 sees nothing and has no part"
+    assert plan.item_starts_W[0] == 0 and plan.item_starts_W[-1] == len(plan.items_I7)
+    assert len(plan.blocks_B) > 0 and set(plan.blocks_B.tolist()) <= {*range(40, 53), *range(11)}
+
+
+def test_programs_have_equal_shares() -> None:
+    """Catches: a long prefix left to one program, cuts at other places than where a share ends."""
+    costs = Costs(most_readers=32, few_readers=4, block=64)
+    everyone = tuple(Reader(row, 0, 32_768) for row in range(32))
+    made = [Group(slots_K=np.arange(32_768), readers=everyone)]
+    made += [Group(slots_K=np.arange(512) + 600 * row, readers=(Reader(row, 0, 512),)) for row in range(64, 96)]
+    plan = tile(made, 96, programs=33, costs=costs)
+    blocks_I = plan.items_I7[:, 1] - plan.items_I7[:, 0]
+    cost_I = costs.tile + blocks_I * np.where(plan.items_I7[:, 6] <= costs.few_readers, costs.few, 1.0)
+    shares = np.add.reduceat(cost_I, plan.item_starts_W[:-1])
+    assert len(shares) == 33 and blocks_I.sum() == 512 + 32 * 8
+    assert shares.max() < 1.2 * shares.mean()
+
+
+def test_little_work_is_not_spread_thin() -> None:
+    """Catches: parts that cost more than their keys."""
+    readers = tuple(Reader(row, 0, 300) for row in range(4))
+    costs = Costs(most_readers=32, few_readers=4, block=64)
+    plan = tile([Group(slots_K=np.arange(300), readers=readers)], 4, programs=132, costs=costs)
+    assert len(plan.items_I7) == 1
+
+
+def test_nobody_sees_anything() -> None:
+    """Catches: a division by the cost of nothing."""
+    plan = tile([], 3, programs=132, costs=COSTS)
+    assert len(plan.items_I7) == 0 and plan.part_starts_T.tolist() == [0, 0, 0, 0]

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from octopus.attention.dag.packed_kernels import (
-    attend_spans,
+from octopus.attention.dag.boxes import boxes
+from octopus.attention.dag.gradient_kernels import (
     key_gradients,
     query_gradients,
     row_dots,
     sum_slots,
     value_gradients,
 )
+from octopus.attention.dag.packed_kernels import attend_spans
 from octopus.attention.dag.spans import SpanTable, span_table, turned
 from octopus.attention.libraries.key_table import KeyTable
 from octopus.attention.libraries.rows import Angles, sum_rotated
@@ -29,6 +31,7 @@ from octopus.attention.libraries.rows import Angles, sum_rotated
 UNCUT = 1 << 62
 MOST_CELLS = 1 << 22
 """Of a key tile: longer prefixes are cut into fixed chunks, so that no program works long after all others."""
+REST = 32  # Rows of a product with a mask.
 ROWS = 16  # Of a program that only adds up or multiplies.
 
 
@@ -42,8 +45,13 @@ class Blocks:
 
     @property
     def launch(self) -> dict[str, int]:
-        """Warps and stages, as a launch takes them."""
-        return {"num_warps": self.warps, "num_stages": self.stages}
+        """As a launch takes them. What needs a mask goes by smaller blocks."""
+        rest = min(REST, self.other)
+        return {"OTHER": self.other, "REST": rest, "num_warps": self.warps, "num_stages": self.stages}
+
+    def boxes(self, *tensors: Tensor) -> list[TensorDescriptor]:
+        """Descriptors of the other side's rows."""
+        return [boxes(tensor, self.other) for tensor in tensors]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,13 +71,13 @@ def kernel_table(head_dim: int) -> KernelTable:
         64: KernelTable(
             own=128,
             forward=Blocks(other=128, warps=8, stages=3),
-            queries=Blocks(other=64, warps=8, stages=3),
-            keys=Blocks(other=64, warps=8, stages=3),
-            values=Blocks(other=64, warps=8, stages=3),
+            queries=Blocks(other=128, warps=8, stages=3),
+            keys=Blocks(other=128, warps=8, stages=3),
+            values=Blocks(other=128, warps=8, stages=3),
         ),
         128: KernelTable(
             own=128,
-            forward=Blocks(other=64, warps=8, stages=3),
+            forward=Blocks(other=128, warps=8, stages=3),
             queries=Blocks(other=64, warps=8, stages=3),
             keys=Blocks(other=64, warps=8, stages=3),
             values=Blocks(other=64, warps=8, stages=3),
@@ -79,7 +87,7 @@ def kernel_table(head_dim: int) -> KernelTable:
             forward=Blocks(other=64, warps=8, stages=2),
             queries=Blocks(other=32, warps=8, stages=3),
             keys=Blocks(other=32, warps=8, stages=3),
-            values=Blocks(other=64, warps=8, stages=2),
+            values=Blocks(other=32, warps=8, stages=3),
         ),
     }
     return next(table for dim, table in sizes.items() if head_dim <= dim)
@@ -144,9 +152,9 @@ class DagKernel:
         of, tiles = self.blocks.forward, self.queries
         if rows:
             attend_spans[len(tiles), heads](
-                q_HTD, k_GLD, v_GLD, out_HTD, lse_HT, tiles.tiles_N4, tiles.spans_S7, scale, *q_HTD.stride()[:2],
-                *k_GLD.stride()[:2], *v_GLD.stride()[:2], *out_HTD.stride()[:2], lse_HT.stride(0),
-                SHARE=heads // len(k_GLD), DIM=dim, BLOCK_M=self.blocks.own, BLOCK_N=of.other, **of.launch,
+                q_HTD, *of.boxes(k_GLD, v_GLD), k_GLD, v_GLD, out_HTD, lse_HT, tiles.tiles_N4, tiles.spans_S7, scale,
+                *_strides(q_HTD, k_GLD, v_GLD, out_HTD), lse_HT.stride(0),
+                SHARE=heads // len(k_GLD), DIM=dim, OWN=self.blocks.own, **of.launch,
             )  # fmt: skip
         return out_HTD, lse_HT
 
@@ -164,7 +172,8 @@ class DagKernel:
         """See `Kernel.backward`."""
         if not q_HTD.shape[1]:
             return torch.zeros_like(q_HTD), torch.zeros_like(k_GLD), torch.zeros_like(v_GLD)
-        d_out_HTD = d_out_HTD if d_out_HTD.stride(-1) == 1 else d_out_HTD.contiguous()
+        if 0 in d_out_HTD.stride() or d_out_HTD.stride(-1) != 1:  # A sum's gradient is one number, stretched.
+            d_out_HTD = d_out_HTD.contiguous()
         dots_HT = _row_dots(out_HTD, d_out_HTD)
         dq_HTD = self._query_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale, angles)
         dk_GLD = self._key_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale)
@@ -177,9 +186,10 @@ class DagKernel:
         turns, of, tiles = angles.cos_NR.shape[1] > 0, self.blocks.queries, self.queries
         dq_HTD = torch.empty_like(q_HTD, dtype=torch.float32 if turns else q_HTD.dtype)
         query_gradients[len(tiles), len(q_HTD)](
-            q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, dq_HTD, tiles.tiles_N4, tiles.spans_S7, scale,
+            q_HTD, *of.boxes(k_GLD, v_GLD), k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, dq_HTD, tiles.tiles_N4,
+            tiles.spans_S7, scale,
             *_strides(q_HTD, k_GLD, v_GLD, d_out_HTD), lse_HT.stride(0), *_strides(dq_HTD),
-            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=self.blocks.own, BLOCK_N=of.other, **of.launch,
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], OWN=self.blocks.own, **of.launch,
         )  # fmt: skip
         return sum_rotated([dq_HTD], angles, out_HND=torch.empty_like(q_HTD), back=True) if turns else dq_HTD
 
@@ -189,9 +199,9 @@ class DagKernel:
     ) -> Tensor:  # fmt: skip
         of, tiles, slots_NGMD = self.blocks.keys, self.keys, self._slots(k_GLD)
         key_gradients[len(tiles), len(k_GLD)](
-            q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, slots_NGMD, tiles.tiles_N4, tiles.spans_S7, scale,
-            len(k_GLD), *_strides(q_HTD, k_GLD, v_GLD, d_out_HTD), lse_HT.stride(0),
-            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=of.other, BLOCK_N=self.blocks.own, **of.launch,
+            *of.boxes(q_HTD, d_out_HTD), q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, slots_NGMD, tiles.tiles_N4,
+            tiles.spans_S7, scale, len(k_GLD), *_strides(q_HTD, k_GLD, v_GLD, d_out_HTD), lse_HT.stride(0),
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], OWN=self.blocks.own, **of.launch,
         )  # fmt: skip
         return self._summed(slots_NGMD, k_GLD)
 
@@ -200,9 +210,9 @@ class DagKernel:
     ) -> Tensor:
         of, tiles, slots_NGMD = self.blocks.values, self.keys, self._slots(k_GLD)
         value_gradients[len(tiles), len(k_GLD)](
-            q_HTD, k_GLD, d_out_HTD, lse_HT, slots_NGMD, tiles.tiles_N4, tiles.spans_S7, scale, len(k_GLD),
-            *_strides(q_HTD, k_GLD, d_out_HTD), lse_HT.stride(0),
-            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], BLOCK_M=of.other, BLOCK_N=self.blocks.own, **of.launch,
+            *of.boxes(q_HTD, d_out_HTD), q_HTD, k_GLD, d_out_HTD, lse_HT, slots_NGMD, tiles.tiles_N4, tiles.spans_S7,
+            scale, len(k_GLD), *_strides(q_HTD, k_GLD, d_out_HTD), lse_HT.stride(0),
+            SHARE=len(q_HTD) // len(k_GLD), DIM=q_HTD.shape[2], OWN=self.blocks.own, **of.launch,
         )  # fmt: skip
         return self._summed(slots_NGMD, k_GLD)
 
@@ -214,7 +224,7 @@ class DagKernel:
         sum_GLD = torch.empty_like(like_GLD, dtype=torch.float32)
         _, kv_heads, block, dim = slots_NGMD.shape
         sum_slots[len(self.owners_E4), kv_heads, block // min(block, ROWS)](
-            slots_NGMD, sum_GLD, self.owners_E4, self.slots_N, kv_heads, *_strides(sum_GLD), BLOCK=block, DIM=dim,
+            slots_NGMD, sum_GLD, self.owners_E4, self.slots_N, kv_heads, *_strides(sum_GLD), OWN=block, DIM=dim,
             ROWS=min(block, ROWS),
         )  # fmt: skip
         return sum_GLD

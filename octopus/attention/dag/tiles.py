@@ -1,25 +1,54 @@
-"""Groups cut into the work of single programs, as flat integers: what the paged kernel reads.
+"""Groups dealt out to programs, as flat integers: what the paged kernel reads.
 
-A tile is a stretch of a group's keys and some of its readers. Each of a tile's readers gets a part: attention over the
-tile's keys alone, with its log-sum-exp. A second kernel joins each row's parts.
+A tile is some of a group's keys and some of its readers. Each of a tile's readers gets a part: attention over the
+tile's keys alone, with its log-sum-exp. A second kernel joins each row's parts. Every program gets tiles of about the
+same cost, one after the other, so that all end together; a group that is too much for one is cut.
 
-Letters: K slots of all groups, R readers of all tiles, I tiles, P parts, T rows of the step, V views (distinct pairs of
-a row and a shift, each a rotation of the row's query).
+Keys that lie side by side in the pool are loaded as whole blocks, without a mask, so all of a tile's readers must see
+all of a block. The rest of a tile's keys are loaded one by one.
+
+Letters: B blocks of all tiles, K single keys of all tiles, R readers of a tile, I tiles, W programs, P parts, Q queries
+(a row at a shift, turned to it, once for all tiles that are cut from one), T rows of the step.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import pairwise
 
 import numpy as np
 
 from octopus.attention.dag.groups import Group, Reader
 
-ITEM = ("first_key", "stop_key", "full_stop", "first_reader", "readers")
-"""Columns of a tile: keys `[first_key, stop_key)`, of which all readers see those before `full_stop`; readers
-`[first_reader, first_reader + readers)`, whose parts have the same numbers."""
+ITEM = ("first_block", "stop_block", "first_key", "stop_key", "first_query", "first_part", "readers")
+"""Columns of a tile: blocks `[first_block, stop_block)`, single keys `[first_key, stop_key)`, and `readers` readers,
+whose queries and parts follow each other from `first_query` and `first_part` on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """How tiles are cut, and what they cost in the time of a block with many readers.
+
+    Attributes:
+        most_readers: Of a tile.
+        few_readers: Up to so many are few.
+        block: Keys of a block.
+        fewest_keys: No cut leaves fewer. Of each reader and query head a part of D numbers is written and read again:
+            the keys must outweigh those.
+        tile: Cost of a tile beside that of its keys.
+        few: Cost of a block with few readers.
+        single: Cost of a key that is not in a block, in the time of one that is.
+    """
+
+    most_readers: int
+    few_readers: int
+    block: int
+    fewest_keys: int = 256
+    tile: float = 1.5
+    few: float = 0.75
+    single: float = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,88 +56,135 @@ class TilePlan:
     """All of a step's tiles.
 
     Attributes:
-        slots_K: int64, where each key and value lies.
-        reader_view_R, reader_stop_R: int64. Of each reader its view, and where in `slots_K` its sight ends.
-        view_row_V, view_shift_V: int64. The row and shift of each view.
+        blocks_B: int32, the slot of the first key and value of each block.
+        slots_K: int64, the slot of each single key and value.
+        query_row_Q, query_shift_Q: int64. The row and shift of each query.
+        part_stop_P: int32, where in `slots_K` the sight of each part's reader ends.
         part_starts_T: int64, T + 1 numbers: row t has parts `parts_P[part_starts_T[t] : part_starts_T[t + 1]]`.
-        parts_P: int64, numbers of readers.
-        items_I5: int64, the columns `ITEM` of each tile; the one with the most keys first.
+        parts_P: int64, numbers of parts.
+        items_I7: int32, the columns `ITEM` of each tile.
+        item_starts_W: int32, W + 1 numbers: program w has the tiles from its own number to the next.
     """
 
+    blocks_B: np.ndarray
     slots_K: np.ndarray
-    reader_view_R: np.ndarray
-    reader_stop_R: np.ndarray
-    view_row_V: np.ndarray
-    view_shift_V: np.ndarray
+    query_row_Q: np.ndarray
+    query_shift_Q: np.ndarray
+    part_stop_P: np.ndarray
     part_starts_T: np.ndarray
     parts_P: np.ndarray
-    items_I5: np.ndarray
+    items_I7: np.ndarray
+    item_starts_W: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tile:
-    first_key: int
-    stop_key: int
-    full_stop: int
+    """Readers see all blocks; of the single keys reader r sees the first `sees_R[r]`."""
+
+    blocks_B: np.ndarray
+    slots_K: np.ndarray
     readers: tuple[Reader, ...]
-    base: int  # Of the readers' lengths, in slots.
+    first_query: int
+    sees_R: np.ndarray
+
+    def cut(self, start: float, stop: float) -> _Tile:
+        """From one share of its keys to another: 0 is none of them, 1 all."""
+        (b0, b1), (k0, k1) = ((round(start * len(x)), round(stop * len(x))) for x in (self.blocks_B, self.slots_K))
+        return _Tile(
+            blocks_B=self.blocks_B[b0:b1],
+            slots_K=self.slots_K[k0:k1],
+            readers=self.readers,
+            first_query=self.first_query,
+            sees_R=self.sees_R.clip(k0, k1) - k0,
+        )
 
 
-def tile(groups: Sequence[Group], rows: int, *, most_readers: int, most_keys: int) -> TilePlan:
-    """Cuts groups into tiles.
+def tile(groups: Sequence[Group], rows: int, *, programs: int, costs: Costs) -> TilePlan:
+    """Cuts groups into tiles and deals them out.
 
     Args:
         groups: What is seen. Their order, and that of their readers, is that of all sums.
         rows: Rows of the step.
-        most_readers, most_keys: Of a tile.
+        programs: At most so many.
+        costs: Of a tile.
     """
-    starts = [0, *accumulate(len(group.slots_K) for group in groups)]
-    tiles: list[tuple[_Tile, int]] = []
-    readers: list[tuple[Reader, int]] = []
-    for group, start in zip(groups, starts, strict=False):
-        for one in _cut(group, start, most_readers, most_keys):
-            tiles.append((one, len(readers)))
-            readers += [(reader, one.base) for reader in one.readers]
-    views: dict[tuple[int, int], int] = {}
-    view_R = [views.setdefault((reader.row, reader.shift), len(views)) for reader, _ in readers]
-    row_R = np.array([reader.row for reader, _ in readers], dtype=np.int64)
+    whole = list(_of_groups(groups, costs))
+    tiles, item_starts_W = _dealt(whole, programs, costs)
+    first_block, first_key, first_part = (
+        np.cumsum([0, *map(len, parts)])
+        for parts in ([t.blocks_B for t in tiles], [t.slots_K for t in tiles], [t.readers for t in tiles])
+    )
+    queries = [reader for one in whole for reader in one.readers]
+    row_P = np.array([reader.row for one in tiles for reader in one.readers], dtype=np.int64)
+    first_query = [one.first_query for one in tiles]
+    ends = [first_block[:-1], first_block[1:], first_key[:-1], first_key[1:]]
+    items_7I = [*ends, first_query, first_part[:-1], np.diff(first_part)]
+    stops = [start + one.sees_R for one, start in zip(tiles, first_key, strict=False)]
+    nothing = np.empty(0, dtype=np.int64)
     return TilePlan(
-        slots_K=np.concatenate([group.slots_K for group in groups] or [np.empty(0, dtype=np.int64)]),
-        reader_view_R=np.array(view_R, dtype=np.int64),
-        reader_stop_R=np.array([base + reader.length for reader, base in readers], dtype=np.int64),
-        view_row_V=np.array([row for row, _ in views], dtype=np.int64),
-        view_shift_V=np.array([shift for _, shift in views], dtype=np.int64),
-        part_starts_T=np.concatenate(([0], np.bincount(row_R, minlength=rows).cumsum())).astype(np.int64),
-        parts_P=np.argsort(row_R, kind="stable"),
-        items_I5=_items(tiles),
+        blocks_B=np.concatenate([nothing, *(one.blocks_B for one in tiles)]).astype(np.int32),
+        slots_K=np.concatenate([nothing, *(one.slots_K for one in tiles)]),
+        query_row_Q=np.array([reader.row for reader in queries], dtype=np.int64),
+        query_shift_Q=np.array([reader.shift for reader in queries], dtype=np.int64),
+        part_stop_P=np.concatenate([nothing, *stops]).astype(np.int32),
+        part_starts_T=np.concatenate(([0], np.bincount(row_P, minlength=rows).cumsum())).astype(np.int64),
+        parts_P=np.argsort(row_P, kind="stable"),
+        items_I7=np.ascontiguousarray(np.array(items_7I, dtype=np.int32).T),
+        item_starts_W=item_starts_W.astype(np.int32),
     )
 
 
-def _cut(group: Group, start: int, most_readers: int, most_keys: int) -> Iterator[_Tile]:
-    """Even cuts, so that no tile is a small rest: 9 keys of at most 8 are 5 and 4."""
-    for low, high in _even(len(group.readers), most_readers):
-        readers = group.readers[low:high]
-        seen = max(reader.length for reader in readers)
-        for first, stop in _even(seen, most_keys):
-            some = tuple(reader for reader in readers if reader.length > first)
+def _of_groups(groups: Sequence[Group], costs: Costs) -> Iterator[_Tile]:
+    """A tile for each even share of a group's readers. What only some of these see comes last, key by key."""
+    first_query = 0
+    for group in groups:
+        count, pieces = len(group.readers), -(-len(group.readers) // costs.most_readers)
+        for piece in range(pieces):
+            readers = group.readers[piece * count // pieces : (piece + 1) * count // pieces]
+            lengths_R = np.array([reader.length for reader in readers])
+            full, seen = lengths_R.min(), lengths_R.max()
+            blocks_B, slots_K = _in_blocks(group.slots_K[:full], costs.block)
             yield _Tile(
-                first_key=start + first,
-                stop_key=start + stop,
-                full_stop=start + min([stop, *(reader.length for reader in some)]),
-                readers=some,
-                base=start,
+                blocks_B=blocks_B,
+                slots_K=np.concatenate((slots_K, group.slots_K[full:seen])),
+                readers=readers,
+                first_query=first_query,
+                sees_R=len(slots_K) + lengths_R - full,
             )
+            first_query += len(readers)
 
 
-def _even(count: int, most: int) -> Iterator[tuple[int, int]]:
-    pieces = -(-count // most)
-    for piece in range(pieces):
-        yield piece * count // pieces, (piece + 1) * count // pieces
+def _dealt(tiles: Sequence[_Tile], programs: int, costs: Costs) -> tuple[list[_Tile], np.ndarray]:
+    """The tiles laid end to end by cost and cut where one program's share ends; and where each program's begin."""
+    costs_I = np.array([_cost(one, costs) for one in tiles])
+    stops_I = costs_I.cumsum()
+    total = float(stops_I[-1]) if tiles else 0.0
+    fewest = costs.tile + costs.fewest_keys / costs.block
+    programs = max(1, min(programs, int(total / fewest)))
+    pieces: list[_Tile] = []
+    program_I: list[int] = []
+    for one, cost, stop in zip(tiles, costs_I.tolist(), stops_I.tolist(), strict=True):
+        before = (stop - cost) / total * programs  # Programs, and the part of one, that are full by then.
+        wide = cost / total * programs
+        inside = (np.arange(int(before) + 1, math.ceil(before + wide)) - before) / wide
+        least = costs.fewest_keys / (len(one.blocks_B) * costs.block + len(one.slots_K))
+        cuts = [0.0, *inside[(inside >= least) & (inside <= 1 - least)].tolist(), 1.0]
+        for start, end in pairwise(cuts):
+            pieces.append(one.cut(start, end))
+            program_I.append(min(programs - 1, int(before + wide * (start + end) / 2)))
+    return pieces, np.searchsorted(program_I, np.arange(programs + 1)).astype(np.int64)
 
 
-def _items(placed: list[tuple[_Tile, int]]) -> np.ndarray:
-    longest_first = sorted(placed, key=lambda pair: pair[0].first_key - pair[0].stop_key)
-    items = [
-        (one.first_key, one.stop_key, one.full_stop, number, len(one.readers)) for one, number in longest_first
-    ]
-    return np.array(items, dtype=np.int64).reshape(-1, len(ITEM))
+def _cost(one: _Tile, costs: Costs) -> float:
+    blocks = len(one.blocks_B) + costs.single * len(one.slots_K) / costs.block
+    return costs.tile + blocks * (costs.few if len(one.readers) <= costs.few_readers else 1.0)
+
+
+def _in_blocks(slots_K: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first slots of whole blocks of slots that follow each other, and the slots that are left."""
+    ends = np.flatnonzero(np.diff(slots_K) != 1) + 1
+    starts = np.concatenate(([0], ends))
+    lengths = np.diff(starts, append=len(slots_K))
+    in_run_K = np.arange(len(slots_K)) - np.repeat(starts, lengths)
+    whole_K = in_run_K < np.repeat(lengths // block * block, lengths)
+    return slots_K[whole_K & (in_run_K % block == 0)], slots_K[~whole_K]

@@ -1,7 +1,8 @@
 """Pointwise kernels of one pass each: rotating rows, summing parts, joining parts by log-sum-exp.
 
-Rows lie in tensors `[H, N, D]` of any strides whose last dimension is contiguous. All addresses are 64-bit, all
-arithmetic is float32. Up to `MOST_PARTS` inputs are read side by side, so that no sum passes through memory.
+Rows lie in tensors `[H, N, D]` of any strides whose last dimension is contiguous; a result may be `[G, S, N, D]` with
+G * S heads. All addresses are 64-bit, all arithmetic is float32. Up to `MOST_PARTS` inputs are read side by side, so
+that no sum passes through memory.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ def _rows(x, head, stride_h, n, stride_n, d, mask):
 @triton.jit
 def _rotate_kernel(
     x0, x1, x2, x3, out, cos_NR, sin_NR, rows_N, sign, count,
-    h0, n0, h1, n1, h2, n2, h3, n3, h_out, n_out,
+    h0, n0, h1, n1, h2, n2, h3, n3, g_out, h_out, n_out,
     PARTS: tl.constexpr, GATHER: tl.constexpr, HALF: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
+    SHARE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1).to(tl.int64)
@@ -50,7 +51,7 @@ def _rotate_kernel(
     angle = n[:, None] * HALF + tl.where(d < HALF, d, partner)[None, :]
     cos = tl.load(cos_NR + angle, mask=turning, other=1)
     sin = tl.load(sin_NR + angle, mask=turning, other=0) * tl.where(d < HALF, -sign, sign)[None, :]
-    at = head * h_out + n * n_out
+    at = head // SHARE * g_out + head % SHARE * h_out + n * n_out
     tl.store(out + at[:, None] + d[None, :], (own * cos + other * sin).to(out.dtype.element_ty), mask=inside)
 
 
@@ -94,27 +95,27 @@ def _join_kernel(
 
 
 def rotate(
-    parts: list[Tensor], out_HND: Tensor, cos_NR: Tensor, sin_NR: Tensor, rows_N: Tensor | None, sign: int
+    parts: list[Tensor], out_GSND: Tensor, cos_NR: Tensor, sin_NR: Tensor, rows_N: Tensor | None, sign: int
 ) -> None:
     """Writes the sum of 1 to `MOST_PARTS` parts `[H, N, D]`, each row rotated by its angle times `sign`.
 
     Args:
         parts: what is summed. With `rows_N` there is one, `[H, any, D]`, and row n of the result is its `rows_N[n]`.
-        out_HND: where the result goes, in its dtype.
+        out_GSND: where the result goes, in its dtype; head h is `h // S, h % S`.
         cos_NR, sin_NR: float32, contiguous; `R = 0` rotates nothing.
         rows_N: int64, or None.
         sign: 1, or -1 to rotate back.
     """
-    heads, count, dim = out_HND.shape
-    if not out_HND.numel():
+    groups, share, count, dim = out_GSND.shape
+    if not out_GSND.numel():
         return
     padded = (parts + [parts[0]] * MOST_PARTS)[:MOST_PARTS]
     strides = [stride for x in padded for stride in x.stride()[:2]]
-    _rotate_kernel[(triton.cdiv(count, ROWS), heads)](
-        *padded, out_HND, cos_NR, sin_NR, cos_NR if rows_N is None else rows_N, float(sign), count,
-        *strides, *out_HND.stride()[:2],
+    _rotate_kernel[(triton.cdiv(count, ROWS), groups * share)](
+        *padded, out_GSND, cos_NR, sin_NR, cos_NR if rows_N is None else rows_N, float(sign), count,
+        *strides, *out_GSND.stride()[:3],
         PARTS=len(parts), GATHER=rows_N is not None, HALF=cos_NR.shape[1], DIM=dim,
-        WIDTH=triton.next_power_of_2(dim), ROWS=ROWS,
+        WIDTH=triton.next_power_of_2(dim), SHARE=share, ROWS=ROWS,
     )  # fmt: skip
 
 

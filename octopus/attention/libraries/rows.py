@@ -58,7 +58,8 @@ def sum_rotated(
 ) -> Tensor:
     """Writes the sum of parts `[H, N, D]`, rotated to (or `back` from) the rows' angles, to `out_HND`; returns it.
 
-    With `rows_N` there is one part, `[H, any, D]`, and row n of the result is its row `rows_N[n]`.
+    With `rows_N` there is one part, `[H, any, D]`, and row n of the result is its row `rows_N[n]`. The result may also
+    be `[G, S, N, D]` with G * S heads.
     """
     if out_HND.is_cuda:
         from octopus.attention.libraries import kernels
@@ -66,7 +67,8 @@ def sum_rotated(
         rest = list(parts)
         while len(rest) > kernels.MOST_PARTS:  # Seldom: a row of so many calls.
             rest = [rest[0].float() + rest[1], *rest[2:]]
-        kernels.rotate(rest, out_HND, angles.cos_NR, angles.sin_NR, rows_N, -1 if back else 1)
+        out_GSND = out_HND if out_HND.dim() == 4 else out_HND[None]
+        kernels.rotate(rest, out_GSND, angles.cos_NR, angles.sin_NR, rows_N, -1 if back else 1)
         return out_HND
     x_HND = reduce(torch.add, (x.to(angles.cos_NR.dtype) for x in parts))
     x_HND = x_HND if rows_N is None else x_HND.index_select(1, rows_N)
@@ -74,7 +76,7 @@ def sum_rotated(
     sin_NR = -angles.sin_NR if back else angles.sin_NR
     first, second, still = x_HND.split((half, half, x_HND.shape[-1] - 2 * half), dim=-1)
     turned = first * angles.cos_NR - second * sin_NR, second * angles.cos_NR + first * sin_NR
-    return out_HND.copy_(torch.cat((*turned, still), dim=-1))
+    return out_HND.copy_(torch.cat((*turned, still), dim=-1).view(out_HND.shape))
 
 
 def joined(parts: Sequence[tuple[Tensor, Tensor]], *, out_HND: Tensor, lse_HN: Tensor) -> None:
