@@ -24,6 +24,8 @@ SLOT = "OctopusSlot{}q"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}}\n</tool_call>'
 THOUGHT = "Thinking of {}."
 END_OF_THOUGHT = "</think>"
+FAULTS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What a template can raise: it is a program of a stranger, run in a sandbox."""
 ADVICE = "give the tokenizer a chat template that only ever adds to what it wrote"
 
 
@@ -128,7 +130,7 @@ class Template:
             text = self._tokenizer.apply_chat_template(
                 list(map(dict, messages)), tools=list(tools) or None, add_generation_prompt=True, tokenize=False
             )
-        except TemplateError as error:
+        except FAULTS as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ConfigError(f"the chat template refuses messages of {roles}: {error}") from error
         return str(text)
