@@ -18,6 +18,12 @@ from octopus.core.segment import Segment
 from octopus.core.thread import Mark, Thread
 from octopus.core.trace import Trace, encoded_event
 
+CALLS = frozenset({
+    "thread", "adopt", "fork", "append", "read", "wait", "resume", "mark", "turn", "rewind", "commit", "cancel", "fail",
+    "drop", "weights",
+})  # fmt: skip
+"""Kinds of events that are made by a call of the graph."""
+
 
 def replay(lines: Iterable[str]) -> Graph:
     """The graph after the calls of a trace, given as its JSON lines.
@@ -46,6 +52,7 @@ class _Replayer:
         """Sees to it that `event` is the next in the new trace. A segment is opened by the call behind the next."""
         if self._reached == len(self.trace.events):
             cause = following if event["kind"] == "open" and following is not None else event
+            invariant(cause["kind"] in CALLS, f"no call leads to an event of kind {cause['kind']!r}")
             getattr(self, f"_{cause['kind']}")(**{k: v for k, v in cause.items() if k not in ("order", "kind")})
             self._threads |= self.graph.retention.threads
         happened = len(self.trace.events) > self._reached

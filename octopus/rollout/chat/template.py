@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from octopus.core.errors import ConfigError
-from octopus.rollout.chat.plain import Piece, PlainText, split
+from octopus.rollout.chat.plain import WHITE, Piece, PlainText, split
 from octopus.rollout.environment import Message
 
 SLOT = "OctopusSlot{}q"
@@ -95,7 +95,7 @@ class Template:
             _, _, between, _, after = (piece.text for piece in split(rendered, [(said, said), (answered, answered)]))
         except LookupError as error:
             raise ConfigError(f"the chat template leaves out what a model or a tool says; {ADVICE}") from error
-        ends = [mark for mark in self._plain.marks if between.startswith(mark)]
+        ends = [mark for mark in self._plain.marks if mark.strip(WHITE) and between.startswith(mark)]
         if not ends:
             raise ConfigError(f"after a message of the model the chat template writes {between[:20]!r}, not a mark")
         end = max(ends, key=len)
