@@ -13,7 +13,6 @@ from octopus.core.cursor import Cursor
 from octopus.core.errors import invariant
 from octopus.core.graph import Graph
 from octopus.core.limits import Limits
-from octopus.core.namespace import PLAIN
 from octopus.core.segment import Segment
 from octopus.core.thread import Mark, Thread
 from octopus.core.trace import Trace, encoded_event
@@ -67,7 +66,7 @@ class _Replayer:
         self.graph.thread()
 
     def _adopt(self, thread: int, segment: int, length: int) -> None:
-        self.graph.begin_at(Cursor(self._segment(segment), length), namespace=PLAIN, priority=0)
+        self.graph.begin_at(Cursor(self._segment(segment), length), priority=0)
 
     def _fork(self, parent: int, children: list[int], segment: int, length: int) -> None:
         source = self._threads[parent]
