@@ -20,6 +20,7 @@ from test_saves_damage import make, newest, save
 
 from octopus.core.errors import DamagedSave, OctopusError
 from octopus.train import saves
+from octopus.train.journal import Journal
 from octopus.train.saves.manifest import MOST_BYTES
 
 
@@ -86,6 +87,18 @@ def test_links_are_deleted_and_not_followed(tmp_path: Path) -> None:
     saves.tidy(tmp_path / "run")
     saves.prune(tmp_path / "run", keep={2})
     assert not list((tmp_path / "run").iterdir()) and (tmp_path / "mine").is_dir()
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """Catches: a run's folder from elsewhere, with a link where a draft will be: a file of its user is lost."""
+    mine, folder = tmp_path / "mine", tmp_path / "run"
+    mine.write_text("precious")
+    folder.mkdir()
+    for name in (".latest.draft", "latest", ".metrics.jsonl.draft"):
+        (folder / name).symlink_to(mine)
+    save(folder, 1)
+    Journal(folder / "metrics.jsonl", step=1).write(2, {})
+    assert mine.read_text() == "precious" and not (folder / "latest").is_symlink()
 
 
 def test_a_name_that_repeats(tmp_path: Path) -> None:
