@@ -64,6 +64,9 @@ def call(node: ast.Call) -> Iterator[str]:
     for flag in FLAGS & given.keys():
         if not _is(given[flag], False):
             yield f"{flag}={ast.unparse(given[flag])}"
+    owner = name.removesuffix(".from_pretrained")
+    if owner != name and owner.startswith("Auto") and not _is(given.get("trust_remote_code"), False):
+        yield f"{name} without trust_remote_code=False, which would ask"
     # Weights in another format than safetensors would be a pickle.
     if name.endswith("ForCausalLM.from_pretrained") and not _is(given.get("use_safetensors"), True):
         yield f"{name} without use_safetensors"
@@ -95,7 +98,8 @@ def test_no_file_runs_what_it_reads(path: Path) -> None:
         "eval('1')",
         "from yaml import load",
         "AutoConfig.from_pretrained('x', trust_remote_code=True)",
-        "AutoModelForCausalLM.from_pretrained('x')",
+        "AutoTokenizer.from_pretrained('x')",
+        "AutoModelForCausalLM.from_pretrained('x', trust_remote_code=False)",
         "subprocess.run('x', shell=True)",
     ],
 )

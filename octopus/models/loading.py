@@ -41,16 +41,16 @@ def load_model(
     Raises:
         UnsupportedModel: before any weights are read.
     """
-    source = {"trust_remote_code": False} | ({} if gguf_file is None else {"gguf_file": gguf_file})
+    source = {} if gguf_file is None else {"gguf_file": gguf_file}
     config = read_config(name_or_path, **source)
     folder = Path(name_or_path)
     if gguf_file is None and folder.is_dir():  # On the hub the library checks the names that it asks for.
         check_weights(folder)
     model = AutoModelForCausalLM.from_pretrained(
-        name_or_path, config=config, dtype=dtype, use_safetensors=True, **source
+        name_or_path, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False, **source
     )
     model.to(device)  # type: ignore[arg-type]  # the library wraps `to` without its signature
-    return model, AutoTokenizer.from_pretrained(name_or_path, **source)
+    return model, AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=False, **source)
 
 
 def read_config(name_or_path: str | Path, **source: Any) -> PreTrainedConfig:
@@ -59,7 +59,7 @@ def read_config(name_or_path: str | Path, **source: Any) -> PreTrainedConfig:
     Raises:
         UnsupportedModel: Of another one, or it names code or files that are to be loaded.
     """
-    config = AutoConfig.from_pretrained(name_or_path, **{"trust_remote_code": False} | source)
+    config = AutoConfig.from_pretrained(name_or_path, trust_remote_code=False, **source)
     family_of(config)
     for part in (config, *(getattr(config, name) for name in config.sub_configs)):
         # Of the first the library would load a kernel by that name; of the second the weights.

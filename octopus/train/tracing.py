@@ -49,8 +49,7 @@ def exported(*, leaving_s: float = LEAVING_S) -> Iterator[Spans]:
 class OwnIds(IdGenerator):
     """Ids from the system.
 
-    The SDK's own come from Python's global generator, which a run saves, restores and leaves to reward functions: a
-    resumed run would repeat ids, and one with spans would draw other numbers than one without.
+    The SDK's own come from Python's global generator, which a run saves and restores: ids would repeat.
     """
 
     def generate_span_id(self) -> int:
@@ -82,9 +81,7 @@ class _Present(AbstractContextManager[None]):
     """A span while it is the present one. Of an error that leaves it only the kind is told, not its words."""
 
     def __init__(self, tracer: Tracer, name: str, attributes: dict[str, str | int | bool]) -> None:
-        self._current = tracer.start_as_current_span(
-            name, attributes=attributes, record_exception=False, set_status_on_exception=False
-        )
+        self._current = tracer.start_as_current_span(name, attributes=attributes)
         self._stack = ExitStack()
 
     def __enter__(self) -> None:
@@ -97,7 +94,7 @@ class _Present(AbstractContextManager[None]):
     ) -> None:
         if kind is not None:
             self._span.set_status(Status(StatusCode.ERROR, kind.__name__))
-        self._stack.close()
+        self._stack.close()  # Without the error, of which the SDK would record everything.
 
 
 class _Begun:

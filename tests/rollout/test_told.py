@@ -37,7 +37,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [record.msg for record in caplog.records if isinstance(record.msg, dict)]
 
 
-@pytest.mark.parametrize("kind", ["sync", "async", "tried again"])
+@pytest.mark.parametrize("kind", ["sync", "async", "sync, tried again", "async, tried again"])
 def test_episodes_side_by_side_do_not_swap_ids(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     logger, together = new_logger("octopus.tests"), threading.Barrier(2)
 
@@ -48,23 +48,25 @@ def test_episodes_side_by_side_do_not_swap_ids(kind: str, caplog: pytest.LogCapt
             together.wait(5)  # Both are at work at the same time.
             tries.append(1)
             logger.warning("tool.failed", mine=name)
-            if kind == "tried again" and len(tries) == 1:
+            if "again" in kind and len(tries) == 1:
                 raise ValueError
             return name
 
         async def atool(text: str) -> str:
             await asyncio.sleep(0.02)
+            tries.append(1)
             logger.warning("tool.failed", mine=name)
-            await asyncio.sleep(0.02)
+            if "again" in kind and len(tries) == 1:
+                raise ValueError
             return name
 
-        return box(atool if kind == "async" else tool, retries=1)
+        return box(atool if "async" in kind else tool, retries=1)
 
     engine = PolicyEngine(following(SEARCH_AND_ANSWER))
     rollouts = Rollouts(engine, codec(), MODES["single"])
     rollouts.run([Task(name=name, environment=environment(name)) for name in ("snow", "fire")])
     told = [event for event in events(caplog) if "mine" in event]
-    assert len(told) == (4 if kind == "tried again" else 2)
+    assert len(told) == (4 if "again" in kind else 2)
     assert all(event["episode"] == f"{event['mine']}/0" for event in told)
     assert len({event["thread"] for event in told}) == 2
     assert structlog.contextvars.get_contextvars() == {}
@@ -90,6 +92,22 @@ def test_a_failed_tool_and_a_lack_of_memory_are_told(caplog: pytest.LogCaptureFi
     play(PolicyEngine(following(script), pages=17), question(), seeds=range(5))
     names = {event["event"] for event in events(caplog)}
     assert names == {"episode.paused", "episode.put_off"}
+
+
+def test_a_try_that_hangs_keeps_the_next_from_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Catches: one context for all tries of a call, which the first is still in."""
+    tries, release = [], threading.Event()
+
+    def slow_first(text: str) -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            release.wait(10)
+        new_logger("octopus.tests").warning("tool.failed", mine=len(tries))
+        return "fine"
+
+    play(PolicyEngine(following(SEARCH_AND_ANSWER)), box(slow_first, retries=1, time_s=0.2), "single")
+    release.set()
+    assert [event["episode"] for event in events(caplog) if event.get("mine") == 2][:1] == ["toy/0"]
 
 
 def test_what_is_not_warned_of_is_quiet_unless_asked_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -138,6 +156,28 @@ def test_every_episode_and_every_call_is_a_span_that_ends() -> None:
     assert recorder.facts[0] == {"episode": "toy/0", "outcome": "answered"}
     thread = recorder.facts[2].pop("thread")
     assert isinstance(thread, int) and recorder.facts[2] == {"tool": "search", "ok": True, "attempts": 1}
+
+
+def test_calls_that_are_abandoned_end_with_their_episode() -> None:
+    """Catches: a span of a tool that is never closed, since nobody waits for it any more."""
+    search, release = say(Control.SEARCH, "snow"), threading.Event()
+
+    def policy(record: Any, draw: Any) -> int:
+        if draw.seed == 0:
+            return search[draw.made]
+        if draw.made > len(search):  # The other one is in its tool by now.
+            raise RuntimeError("device lost")
+        return codec().encode_text("snow")[0] if draw.made else int(Control.SEARCH)
+
+    def hanging(text: str) -> str:
+        release.wait(10)
+        return "late"
+
+    recorder = Recorder()
+    with pytest.raises(RuntimeError, match="device lost"):
+        play(PolicyEngine(policy), box(hanging), "single", seeds=(0, 1), spans=recorder)
+    release.set()
+    assert recorder.begun == [("episode", None), ("episode", None), ("tool", 0)] and not recorder.open
 
 
 def test_spans_end_where_a_run_is_given_up() -> None:

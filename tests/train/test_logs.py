@@ -83,6 +83,7 @@ def test_off_a_terminal_a_line_is_json_with_its_ids() -> None:
     assert (other["event"], other["logger"], other["text"], other["step"]) == ("library.said", "other", "told so", 3)
     assert warned["logger"] == "py.warnings" and "odd" in warned["text"]
     assert ended["exception"].startswith("Traceback") and "\x1b" not in ended["exception"]
+    assert '\n  File "' in ended["exception"] and ended["exception"].endswith("\\ud800")
 
 
 def test_at_a_terminal_warnings_are_for_people() -> None:

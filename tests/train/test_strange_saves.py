@@ -108,7 +108,15 @@ def test_a_name_that_repeats(tmp_path: Path) -> None:
         saves.check(path.parent)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "{}", "[]", "7", '{"sha256": null}', " " * (MOST_BYTES + 1)])
+def test_a_manifest_that_is_too_long(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    with (folder / "manifest.json").open("a") as file:
+        file.write(" " * MOST_BYTES)
+    with pytest.raises(DamagedSave, match=r"has more than 16,777,216 bytes"):
+        saves.check(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{}", "[]", "7", '{"sha256": null}'])
 def test_a_manifest_that_is_none(text: str, tmp_path: Path) -> None:
     save(tmp_path, 1)
     (save(tmp_path, 2) / "manifest.json").write_text(text)
@@ -158,6 +166,16 @@ def test_states_of_parameters_that_nobody_has(name: str, tmp_path: Path) -> None
     signed(folder, lambda m: m["files"].update({"optimizer.safetensors": entry(folder / "optimizer.safetensors")}))
     with pytest.raises(OctopusError, match="which the optimizer does not have"):
         load(folder)
+
+
+def test_states_of_parameters_that_the_optimizer_was_not_given(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD([model.weight], momentum=0.9)
+    folder = saves.save(tmp_path, step=1, model=model, optimizer=optimizer, run="a")
+    options = json.loads((folder / "optimizer.json").read_text())["groups"]
+    rewritten(folder, "optimizer.json", {"groups": options, "numbers": {"bias": {"step": 1}}})
+    with pytest.raises(OctopusError, match="holds a state of 'bias', which the optimizer does not have"):
+        saves.load(saves.check(folder), model=model, optimizer=optimizer, run="a")
 
 
 @pytest.mark.parametrize("content", [{}, [], {"torch_cpu": "00"}, {"torch_cpu": "zz"}, {"torch_cpu": 3}])

@@ -72,7 +72,6 @@ def test_a_job_in_spans(memory: InMemorySpanExporter, spans: OtelSpans, tmp_path
 
 
 def test_spans_draw_nothing_from_the_generators_of_a_run(spans: OtelSpans) -> None:
-    """Catches: ids from Python's global generator, which reward functions draw from."""
     before = random.getstate()
     with spans.span("step", step=1):
         spans.begin("episode", episode="a/0").end(outcome="answered")
@@ -123,18 +122,23 @@ class Collector(BaseHTTPRequestHandler):
 
 
 def test_spans_go_where_the_standard_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And their ids are no draws of the generator that a run saves and restores: they would repeat."""
     Collector.taken = []
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-        with exported() as spans, spans.span("step", step=1):
-            pass
+        for _ in range(2):
+            random.seed(1)
+            with exported() as spans, spans.span("step", step=1):
+                pass
         server.shutdown()
-    ((path, data),) = Collector.taken
-    (resource,) = ExportTraceServiceRequest.FromString(data).resource_spans
-    assert path == "/v1/traces" and resource.scope_spans[0].spans[0].name == "step"
-    assert {a.key: a.value.string_value for a in resource.resource.attributes}["service.name"] == "mine"
+    assert [path for path, _ in Collector.taken] == ["/v1/traces"] * 2
+    sent = [ExportTraceServiceRequest.FromString(data).resource_spans[0] for _, data in Collector.taken]
+    for one in sent:
+        assert {a.key: a.value.string_value for a in one.resource.attributes}["service.name"] == "mine"
+    one, other = (one.scope_spans[0].spans[0] for one in sent)
+    assert one.name == other.name == "step" and one.span_id != other.span_id and one.trace_id != other.trace_id
 
 
 def test_a_collector_that_is_away_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
