@@ -96,10 +96,7 @@ class Graph(Store):
             return root, found
 
     def begin_at(self, cursor: Cursor, *, priority: int) -> Thread:
-        """A new root thread that stands at a place of a path without mounts, all of which is its own.
-
-        It is of the path's namespace: what it appends must not be found from another one.
-        """
+        """A new root thread, of the path's namespace, at a place of a path without mounts, all of which is its own."""
         with self.lock:
             root = self._ledger.new_root(cursor.segment.namespace, priority, cursor)
             root.fork_cursor = locate(cursor, 0)
