@@ -136,6 +136,8 @@ def _train(options: argparse.Namespace) -> None:
     if isinstance(config, TrainConfig):
         from octopus.train.trainer import train
 
+        if options.spans:
+            raise ConfigError(f'{options.config}: expected a job (kind = "job") for --spans')
         train(config)
     else:
         from octopus.train.job import run_job
@@ -148,33 +150,35 @@ def _train(options: argparse.Namespace) -> None:
 def _observed(options: argparse.Namespace) -> Iterator[Spans]:
     """Logs meanwhile, and says where spans go. Nothing of OpenTelemetry is loaded unless they are asked for."""
     from octopus.rollout.spans import NO_SPANS
-    from octopus.train.logs import logged
+    from octopus.train.logs import models_logged
 
     if not options.spans:
-        with logged(sys.stderr):
+        with models_logged(sys.stderr):
             yield NO_SPANS
         return
     try:
         from octopus.train.tracing import exported
     except ModuleNotFoundError as missing:
         raise ConfigError(f"--spans needs {missing.name}: pip install 'octopus-kv[otel]'") from missing
-    with logged(sys.stderr), exported() as spans:
+    with models_logged(sys.stderr), exported() as spans:
         yield spans
 
 
 def _evaluate(options: argparse.Namespace) -> None:
     from octopus.train.evaluate import evaluate_policy
+    from octopus.train.logs import models_logged
 
-    result = evaluate_policy(
-        options.model,
-        count=options.questions,
-        mode=options.mode,
-        split=options.split,
-        parts=options.parts,
-        lost=options.lost,
-        seed=options.seed,
-        device=options.device,
-    )
+    with models_logged(sys.stderr):
+        result = evaluate_policy(
+            options.model,
+            count=options.questions,
+            mode=options.mode,
+            split=options.split,
+            parts=options.parts,
+            lost=options.lost,
+            seed=options.seed,
+            device=options.device,
+        )
     print("\n".join(result.lines()))
 
 

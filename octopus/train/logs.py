@@ -49,6 +49,26 @@ def logged(stream: TextIO) -> Iterator[None]:
         root.removeHandler(handler)
 
 
+@contextmanager
+def models_logged(stream: TextIO) -> Iterator[None]:
+    """As `logged`, in a process that loads models: their library has a handler of its own, and draws bars."""
+    from transformers.utils import logging as theirs
+
+    bars = theirs.is_progress_bar_enabled()
+    theirs.disable_default_handler()
+    theirs.enable_propagation()
+    if not stream.isatty():
+        theirs.disable_progress_bar()
+    try:
+        with logged(stream):
+            yield
+    finally:
+        theirs.enable_default_handler()
+        theirs.disable_propagation()
+        if bars:
+            theirs.enable_progress_bar()
+
+
 def shown(text: str, most: int = MOST_CHARACTERS) -> str:
     """The text on one line: its first characters, what is not printable escaped, and how many characters were cut."""
     head = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[:most])

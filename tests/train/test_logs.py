@@ -21,10 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.contextvars import bound_contextvars
 from test_job_cli import JOB
+from transformers.utils import logging as theirs
 
 from octopus import cli
 from octopus.rollout.logs import new_logger
-from octopus.train.logs import MOST_A_SECOND, MOST_CHARACTERS, Flood, logged, shown
+from octopus.train.logs import MOST_A_SECOND, MOST_CHARACTERS, Flood, logged, models_logged, shown
 
 ROOT = Path(__file__).parents[2]
 OWN = new_logger("octopus.tests")
@@ -102,6 +103,19 @@ def test_afterwards_nothing_is_set_up_any_more() -> None:
         raise KeyError
     assert logging.getLogger().handlers == before and logging.getLogger("octopus").level == logging.NOTSET
     assert logging.lastResort is not None and warnings.showwarning.__module__ != "logging"
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_the_library_of_models_writes_nothing_of_its_own(kind: type[io.StringIO], capsys: Any) -> None:
+    """Its handler would write beside ours, and its bars would break lines."""
+    stream, bars = kind(), theirs.is_progress_bar_enabled()
+    with models_logged(stream):
+        theirs.get_logger("transformers.tests").warning("odd\nweights")
+        assert theirs.is_progress_bar_enabled() == (bars and stream.isatty())
+    assert capsys.readouterr().err == "" and len(stream.getvalue().splitlines()) == 1
+    assert "transformers.tests" in stream.getvalue() and theirs.is_progress_bar_enabled() == bars
+    root = logging.getLogger("transformers")
+    assert root.handlers and not root.propagate
 
 
 def test_a_flood_is_counted_and_others_are_heard() -> None:
