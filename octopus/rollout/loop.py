@@ -132,9 +132,9 @@ class Rollouts:
                         running.calls[agent] = self._calls.start(tool, words)
         for running in table.running:
             for agent, call in list(running.calls.items()):
-                if (result := self._come_back(call)) is not None and agent.request is not None:
+                if (result := self._come_back(call)) is not None:
                     del running.calls[agent]
-                    running.told.came_back(agent, agent.request[1], result)
+                    running.told.came_back(agent, result)
                     running.play.settle(agent, result)
 
     def _come_back(self, call: Call) -> ToolResult | None:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 SpanName = Literal["step", "rollout", "episode", "tool", "credit", "update", "save", "evaluation"]
 
-Fact = Literal["stage", "step", "episode", "thread", "tool", "attempts", "outcome", "ok", "episodes", "tokens"]
+Fact = Literal["stage", "step", "episode", "thread", "tool", "attempts", "outcome", "ok"]
 """What may be said of a span: names and numbers of ours, never the words of a user, a model or a tool."""
 
 

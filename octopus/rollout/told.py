@@ -23,7 +23,7 @@ class Told:
         self._name = name
         self._spans = spans
         self._span = spans.begin("episode", episode=name)
-        self._tools: dict[Agent, Span] = {}
+        self._calls: dict[Agent, tuple[str, Span]] = {}
 
     def about(self, agent: Agent) -> AbstractContextManager[None]:
         """Around work for an agent: whoever logs meanwhile, here or in the tool that is called, logs of it."""
@@ -31,11 +31,12 @@ class Told:
 
     def calls(self, agent: Agent, tool: str) -> None:
         """The agent's call of a tool begins."""
-        self._tools[agent] = self._spans.begin("tool", self._span, thread=agent.thread.id, tool=tool)
+        self._calls[agent] = tool, self._spans.begin("tool", self._span, thread=agent.thread.id, tool=tool)
 
-    def came_back(self, agent: Agent, tool: str, result: ToolResult) -> None:
+    def came_back(self, agent: Agent, result: ToolResult) -> None:
         """It has ended."""
-        self._tools.pop(agent).end(ok=result.ok, attempts=result.attempts)
+        tool, span = self._calls.pop(agent)
+        span.end(ok=result.ok, attempts=result.attempts)
         if not result.ok:
             with self.about(agent):
                 LOGGER.warning("tool.failed", tool=tool, attempts=result.attempts, error=result.text)
@@ -46,6 +47,6 @@ class Told:
 
     def left(self, outcome: str | None) -> None:
         """It is played no more; without an outcome it is put off, or its run ends."""
-        for span in self._tools.values():
+        for _, span in self._calls.values():
             span.end(ok=False)
         self._span.end(outcome=outcome or "left")

@@ -18,7 +18,7 @@ import pytest
 from chat_tokenizers import MARKS, PLAIN, SPECIAL, TEXTS, chat, smollm2, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from toy_job import codec, question
 from transformers import PreTrainedTokenizerFast
 
@@ -176,6 +176,17 @@ def test_what_is_only_known_as_a_mark_becomes_a_question_mark() -> None:
     never = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     never.add_special_tokens(["<unk>"])
     assert PlainText(PreTrainedTokenizerFast(tokenizer_object=never, unk_token="<unk>")).encode("a?b") == []
+
+
+@pytest.mark.parametrize("normalizer", [normalizers.Prepend("<s>"), normalizers.Replace(Regex("$|x"), "<s>")])
+def test_a_tokenizer_that_writes_marks_itself_makes_none_of_a_text(normalizer: normalizers.Normalizer) -> None:
+    """Catches: a text that is torn for ever, since tearing it brings the mark back."""
+    own = Tokenizer(models.BPE({"<s>": 0, "a": 1, "?": 2, "x": 3}, [], ignore_merges=True))
+    own.normalizer = normalizer
+    own.pre_tokenizer = pre_tokenizers.Split("<s>", "isolated")
+    own.add_special_tokens(["<s>"])
+    for text in ("ax", "x", "", "a<s>x?"):
+        assert 0 not in PlainText(PreTrainedTokenizerFast(tokenizer_object=own)).encode(text)
 
 
 def changed_codec(change: Callable[[dict[str, Any]], object]) -> Tokenizer:

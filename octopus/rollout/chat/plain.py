@@ -91,6 +91,7 @@ def _torn(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
     """The text in pieces, torn in the middle of each span; a span of one character becomes a question mark."""
     pieces, start = [], 0
     for first, last in spans:
+        invariant(first < last, f"a mark stands for nothing in {text!r}, which would be torn for ever")
         middle = (first + last) // 2
         if last - first > 1:
             pieces.append(text[start:middle])
