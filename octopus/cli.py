@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from octopus.core.errors import ConfigError, OctopusError, Stopped
 from octopus.retrieval.errors import RetrievalError
 
 if TYPE_CHECKING:
+    from octopus.rollout.spans import Spans
     from octopus.train.config import TrainConfig
     from octopus.train.job_config import JobConfig
 
@@ -95,6 +97,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="override one value; may be repeated",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the newest save in the run's folder")
+    parser.add_argument(
+        "--spans", action="store_true", help="send spans over OTLP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
 
 
 def _config(options: argparse.Namespace) -> TrainConfig | JobConfig:
@@ -116,7 +121,8 @@ def _serve(options: argparse.Namespace) -> None:
         from octopus.train.service.serving import serve_job
     except ModuleNotFoundError as missing:
         raise ConfigError(f"octopus serve needs {missing.name}: pip install 'octopus-kv[serve]'") from missing
-    serve_job(config, host=options.host, port=options.port, token_file=options.token_file)
+    with _observed(options) as spans:
+        serve_job(config, host=options.host, port=options.port, token_file=options.token_file, spans=spans)
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -130,26 +136,49 @@ def _train(options: argparse.Namespace) -> None:
     if isinstance(config, TrainConfig):
         from octopus.train.trainer import train
 
+        if options.spans:
+            raise ConfigError(f'{options.config}: expected a job (kind = "job") for --spans')
         train(config)
     else:
         from octopus.train.job import run_job
 
-        run_job(config)
+        with _observed(options) as spans:
+            run_job(config, spans=spans)
+
+
+@contextmanager
+def _observed(options: argparse.Namespace) -> Iterator[Spans]:
+    """Logs meanwhile, and says where spans go. Nothing of OpenTelemetry is loaded unless they are asked for."""
+    from octopus.rollout.spans import NO_SPANS
+    from octopus.train.logs import models_logged
+
+    if not options.spans:
+        with models_logged(sys.stderr):
+            yield NO_SPANS
+        return
+    try:
+        from octopus.train.tracing import exported
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"--spans needs {missing.name}: pip install 'octopus-kv[otel]'") from missing
+    with models_logged(sys.stderr), exported() as spans:
+        yield spans
 
 
 def _evaluate(options: argparse.Namespace) -> None:
     from octopus.train.evaluate import evaluate_policy
+    from octopus.train.logs import models_logged
 
-    result = evaluate_policy(
-        options.model,
-        count=options.questions,
-        mode=options.mode,
-        split=options.split,
-        parts=options.parts,
-        lost=options.lost,
-        seed=options.seed,
-        device=options.device,
-    )
+    with models_logged(sys.stderr):
+        result = evaluate_policy(
+            options.model,
+            count=options.questions,
+            mode=options.mode,
+            split=options.split,
+            parts=options.parts,
+            lost=options.lost,
+            seed=options.seed,
+            device=options.device,
+        )
     print("\n".join(result.lines()))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_examples_of_the_model_page_are_true() -> None:
@@ -31,3 +31,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert target[1:] in anchors, target
         elif "://" not in target:
             assert (page.parent / target.split("#")[0]).exists(), target
+
+
+def test_every_claim_of_the_security_page_names_a_test_that_exists() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    claims = [line for line in text.splitlines() if line.startswith("| ") and "tests/" in line]
+    named = re.findall(r"`(tests/[\w/]+\.py)`", text)
+    assert len(claims) > 12 and all("`tests/" in claim.rpartition(" | ")[2] for claim in claims)
+    assert [name for name in named if not (ROOT / name).exists()] == []

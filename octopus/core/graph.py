@@ -91,14 +91,14 @@ class Graph(Store):
             if found.cursor is None:
                 root = self.thread(namespace=namespace, priority=priority)
             else:
-                root = self.begin_at(found.cursor, namespace=namespace, priority=priority)
+                root = self.begin_at(found.cursor, priority=priority)
             self.append(root, tokens[found.tokens :])
             return root, found
 
-    def begin_at(self, cursor: Cursor, *, namespace: Namespace, priority: int) -> Thread:
-        """A new root thread that stands at a place of a path without mounts, all of which is its own."""
+    def begin_at(self, cursor: Cursor, *, priority: int) -> Thread:
+        """A new root thread, of the path's namespace, at a place of a path without mounts, all of which is its own."""
         with self.lock:
-            root = self._ledger.new_root(namespace, priority, cursor)
+            root = self._ledger.new_root(cursor.segment.namespace, priority, cursor)
             root.fork_cursor = locate(cursor, 0)
             self._ledger.event("adopt", root.id, cursor.segment.index, cursor.length)
             self.retention.trim(cursor.segment)

@@ -11,7 +11,8 @@ class Namespace:
 
     Attributes:
         adapter: Name of the adapter that is active; empty for none.
-        salt: Keeps tenants apart, or texts whose token ids stand for other content; empty for none.
+        salt: Keeps tenants apart, or texts whose token ids stand for other content; empty for none. Whoever serves
+            tenants derives it from who they are: one that a tenant names itself keeps nobody apart.
     """
 
     adapter: str = ""

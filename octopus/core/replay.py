@@ -13,10 +13,15 @@ from octopus.core.cursor import Cursor
 from octopus.core.errors import invariant
 from octopus.core.graph import Graph
 from octopus.core.limits import Limits
-from octopus.core.namespace import PLAIN
 from octopus.core.segment import Segment
 from octopus.core.thread import Mark, Thread
 from octopus.core.trace import Trace, encoded_event
+
+CALLS = frozenset({
+    "thread", "adopt", "fork", "append", "read", "wait", "resume", "mark", "turn", "rewind", "commit", "cancel", "fail",
+    "drop", "weights",
+})  # fmt: skip
+"""Kinds of events that are made by a call of the graph."""
 
 
 def replay(lines: Iterable[str]) -> Graph:
@@ -46,6 +51,7 @@ class _Replayer:
         """Sees to it that `event` is the next in the new trace. A segment is opened by the call behind the next."""
         if self._reached == len(self.trace.events):
             cause = following if event["kind"] == "open" and following is not None else event
+            invariant(cause["kind"] in CALLS, f"no call leads to an event of kind {cause['kind']!r}")
             getattr(self, f"_{cause['kind']}")(**{k: v for k, v in cause.items() if k not in ("order", "kind")})
             self._threads |= self.graph.retention.threads
         happened = len(self.trace.events) > self._reached
@@ -60,7 +66,7 @@ class _Replayer:
         self.graph.thread()
 
     def _adopt(self, thread: int, segment: int, length: int) -> None:
-        self.graph.begin_at(Cursor(self._segment(segment), length), namespace=PLAIN, priority=0)
+        self.graph.begin_at(Cursor(self._segment(segment), length), priority=0)
 
     def _fork(self, parent: int, children: list[int], segment: int, length: int) -> None:
         source = self._threads[parent]

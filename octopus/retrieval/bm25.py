@@ -4,6 +4,8 @@ score(query, document) = sum over query terms of ln(1 + (N - n + 0.5) / (n + 0.5
 
 with N documents, n of them with the term, f its count in the document, L the document's length in terms. Lucene rounds
 L above 40 to four significant bits and this does not, so most scores agree to 1 % and not to the last digit.
+
+Letters: N documents, P pairs of a term and a document, V terms (and one end).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 
 from octopus.retrieval.analysis import terms
 from octopus.retrieval.corpus import Corpus, Document
-from octopus.retrieval.errors import BadSearch
+from octopus.retrieval.errors import BadSearch, IndexMismatch
 from octopus.retrieval.retriever import (
     DOCUMENTS,
     INDEX,
@@ -59,7 +61,16 @@ class Bm25:
     def load(cls, folder: Path) -> Bm25:
         """See `Retriever.load`."""
         check_manifest(folder, KIND)
-        return cls(Corpus.read(folder / DOCUMENTS), bm25s.BM25.load(folder / INDEX, show_progress=False))
+        corpus = Corpus.read(folder / DOCUMENTS)
+        try:
+            # What the file says of the method and of who computes is not heeded.
+            index = bm25s.BM25.load(
+                folder / INDEX, show_progress=False, allow_pickle=False, method="lucene", backend="numpy", k1=K1, b=B
+            )
+        except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise IndexMismatch(f"{folder / INDEX} cannot be read: {error}") from error
+        _check(index, len(corpus), folder / INDEX)
+        return cls(corpus, index)
 
     def save(self, folder: Path) -> None:
         """See `Retriever.save`."""
@@ -84,6 +95,21 @@ class Bm25:
     def get_document(self, document_id: str) -> Document:
         """See `Retriever.get_document`."""
         return self._corpus.get(document_id)
+
+
+def _check(index: Any, documents: int, folder: Path) -> None:
+    """Raises `IndexMismatch` unless every place that the index names exists."""
+    scores_P, documents_P, starts_V = (index.scores[name] for name in ("data", "indices", "indptr"))
+    flat = all(array.ndim == 1 for array in (scores_P, documents_P, starts_V))
+    whole = all(np.issubdtype(array.dtype, np.integer) for array in (documents_P, starts_V))
+    if not (flat and whole and scores_P.dtype.kind == "f" and len(starts_V) and len(scores_P) == len(documents_P)):
+        raise IndexMismatch(f"{folder} is no index: its arrays are of other types or lengths")
+    inside = not len(documents_P) or (documents_P.min() >= 0 and documents_P.max() < documents)
+    rising = starts_V[0] == 0 and starts_V[-1] == len(scores_P) and bool((np.diff(starts_V) >= 0).all())
+    terms_known = [term for text, term in index.vocab_dict.items() if text]  # The library files the empty text beyond.
+    known = all(type(term) is int and 0 <= term < len(starts_V) - 1 for term in terms_known)
+    if not (inside and rising and known and index.scores["num_docs"] == documents):
+        raise IndexMismatch(f"{folder} is of other documents, or damaged: it names what is not there")
 
 
 def best(scores_N: np.ndarray, k: int) -> list[int]:

@@ -65,7 +65,7 @@ class Corpus:
             if line:
                 try:
                     documents.append(Document(**json.loads(line)))
-                except (ValueError, TypeError) as error:
+                except (ValueError, TypeError, RecursionError) as error:
                     raise CorpusDamaged(f"{path.name}, line {number}: {error}") from error
         return cls(documents)
 

@@ -88,10 +88,16 @@ def write_manifest(folder: Path, kind: str) -> None:
 
 
 def check_manifest(folder: Path, kind: str) -> None:
-    """Raises `IndexMismatch` unless the folder holds a retriever of this kind."""
+    """Raises `IndexMismatch` unless the folder holds a retriever of this kind, and no links."""
     path = folder / MANIFEST
+    for part in (path, folder / DOCUMENTS, folder / INDEX, *(folder / INDEX).rglob("*")):
+        if part.is_symlink():
+            raise IndexMismatch(f"{part} is a link; expected the thing itself")
     if not path.is_file():
         raise IndexMismatch(f"{folder} holds no saved retriever: {MANIFEST} is missing")
-    found = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise IndexMismatch(f"{path} cannot be read: {error}") from error
     if found != {"kind": kind, "version": 1}:
         raise IndexMismatch(f"{folder} holds {found}, which a {kind} retriever cannot load")

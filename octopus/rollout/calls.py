@@ -13,7 +13,8 @@ import time
 import weakref
 from collections.abc import Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field, replace
 
 from octopus.rollout.tools import Tool, ToolResult
 
@@ -31,6 +32,7 @@ class Call:
         settled: Gets what comes back of the present try.
         deadline_s: When the present try is abandoned, on the monotonic clock.
         attempts: Number of tries so far.
+        context: The context variables of whoever called, which the tool logs with.
     """
 
     tool: Tool
@@ -38,6 +40,7 @@ class Call:
     settled: Future[ToolResult]
     deadline_s: float
     attempts: int = 0
+    context: Context = field(default_factory=copy_context)
 
 
 class Calls:
@@ -90,8 +93,9 @@ class Calls:
                 self._loop = _LoopThread()
             self._loop.start(call)
         else:
-            arguments = (call.argument, call.settled)
-            threading.Thread(target=call.tool.call, args=arguments, name="tool", daemon=True).start()
+            # A copy for each try: one that was abandoned may still be in its own.
+            arguments = (call.tool.call, call.argument, call.settled)
+            threading.Thread(target=call.context.copy().run, args=arguments, name="tool", daemon=True).start()
 
 
 class _LoopThread:
@@ -117,7 +121,8 @@ class _LoopThread:
         tasks, settled = self._tasks, call.settled
 
         def begin() -> None:
-            tasks[settled] = asyncio.get_running_loop().create_task(call.tool.acall(call.argument, settled))
+            work = call.tool.acall(call.argument, settled)
+            tasks[settled] = asyncio.get_running_loop().create_task(work, context=call.context.copy())
 
         self._loop.call_soon_threadsafe(begin)
 

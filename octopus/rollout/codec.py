@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 VOCABULARY = 2048
 
+UNKNOWN = "\U0010fffd"
+"""A character that no text has: a tokenizer that does not know every byte gives its token for what is unknown."""
+
 
 class Codec:
     """A trained tokenizer, and the dialect of policies that were trained with it; see `Dialect`.
@@ -37,13 +40,23 @@ class Codec:
     fork_takes = "a number"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Takes a tokenizer whose first ids are the control tokens. Raises ConfigError if they are not."""
+        """Takes a tokenizer whose first ids are the control tokens.
+
+        Raises:
+            ConfigError: They are not, or a text becomes one of them.
+        """
         for control in Control:
             if tokenizer.token_to_id(control.spelling) != control:
                 raise ConfigError(f"the tokenizer must have {control.spelling} as token {int(control)}")
         # Text that spells a control token is text. The setting is not part of the file, so it is made here.
         tokenizer.encode_special_tokens = True
         self.tokenizer = tokenizer
+        for text in (*(control.spelling for control in Control), UNKNOWN):
+            if any(token < len(Control) for token in self._encoded(text)):
+                raise ConfigError(
+                    f"the tokenizer makes a control token of the text {text!r}; expected a byte-level BPE whose merges "
+                    "end in none, with its control tokens marked as special"
+                )
 
     @classmethod
     def train(cls, texts: Iterable[str], *, vocabulary: int = VOCABULARY) -> Codec:
@@ -81,10 +94,12 @@ class Codec:
 
     def encode_text(self, text: str) -> list[int]:
         """The text's tokens, never a control token. Lone surrogates, which no file can hold, become question marks."""
-        whole = text.encode("utf-8", "replace").decode("utf-8")
-        tokens: list[int] = self.tokenizer.encode(whole, add_special_tokens=False).ids
+        tokens = self._encoded(text.encode("utf-8", "replace").decode("utf-8"))
         invariant(not tokens or min(tokens) >= len(Control), f"a text became a control token: {text!r}")
         return tokens
+
+    def _encoded(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode_text(self, tokens: Sequence[int]) -> str:
         """The text of the tokens, control tokens left out. Bytes that are not UTF-8 become U+FFFD."""

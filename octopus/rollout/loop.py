@@ -18,6 +18,8 @@ from octopus.rollout.modes import Mode
 from octopus.rollout.play import Play
 from octopus.rollout.records import RolloutRecord, record_of
 from octopus.rollout.sampling import Draw
+from octopus.rollout.spans import NO_SPANS, Spans
+from octopus.rollout.told import Told
 from octopus.rollout.tools import ToolResult
 
 
@@ -39,6 +41,7 @@ class Rollouts:
         limits: AgentLimits | None = None,
         most_episodes: int = 64,
         lockstep: bool = False,
+        spans: Spans = NO_SPANS,
     ) -> None:
         """Plays on `engine`.
 
@@ -51,6 +54,7 @@ class Rollouts:
             most_episodes: Episodes that are played at the same time.
             lockstep: Everybody waits for all tools that are at work, so who shares a batch, and the order of what is
                 written, do not depend on how fast tools are: where kernels repeat their bits, so does a run.
+            spans: Get the episodes and their calls of tools.
 
         Raises:
             ValueError: nobody could be played.
@@ -64,6 +68,7 @@ class Rollouts:
         self._limits = limits or AgentLimits()
         self._most_episodes = most_episodes
         self._lockstep = lockstep
+        self._spans = spans
         self._calls = Calls()
 
     def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
@@ -102,7 +107,8 @@ class Rollouts:
                 limits=self._limits,
                 seed=group.task.seeds[number],
             )
-            table.running.append(_Running(group=group, number=number, play=play))
+            told = Told(_name(group, number), self._spans)
+            table.running.append(_Running(group=group, number=number, play=play, told=told))
 
     def _root(self, group: _Group) -> Thread:
         """A thread that holds the prompt, which the rollouts of a group share."""
@@ -120,12 +126,15 @@ class Rollouts:
         for running in table.running:
             for agent in list(running.play.those(State.CALLING)):
                 if agent not in running.calls and agent.request is not None:
-                    tool, _, words = agent.request
-                    running.calls[agent] = self._calls.start(tool, words)
+                    tool, name, words = agent.request
+                    running.told.calls(agent, name)
+                    with running.told.about(agent):
+                        running.calls[agent] = self._calls.start(tool, words)
         for running in table.running:
             for agent, call in list(running.calls.items()):
                 if (result := self._come_back(call)) is not None:
                     del running.calls[agent]
+                    running.told.came_back(agent, result)
                     running.play.settle(agent, result)
 
     def _come_back(self, call: Call) -> ToolResult | None:
@@ -171,13 +180,16 @@ class Rollouts:
         playing = [running for running in table.running if not running.paused]
         if len(playing) > 1:
             playing[-1].paused = True
+            playing[-1].told.short_of_memory("episode.paused")
             return
         last = table.running[-1]
         if len(table.running) == 1:
             last.play.run_out()
+            last.told.short_of_memory("memory.refused")
             return
         if last is playing[0]:
             last = table.running[-2]
+        last.told.short_of_memory("episode.put_off")
         self._leave(table, last)
         table.waiting.appendleft((last.group, last.number))
         table.seats = len(table.running)
@@ -187,7 +199,7 @@ class Rollouts:
         for running in [running for running in table.running if running.play.outcome is not None]:
             group, number = running.group, running.number
             scored = group.task.judge is None
-            group.records[number] = record_of(running.play, f"{group.task.name}/{number}", scored=scored)
+            group.records[number] = record_of(running.play, _name(group, number), scored=scored)
             self._leave(table, running)
             if len(group.records) == len(group.task.seeds):
                 self._close(group)
@@ -199,6 +211,7 @@ class Rollouts:
             other.paused = False
         for call in running.calls.values():
             self._calls.abandon(call)
+        running.told.left(running.play.outcome)
         running.play.drop()
         self._engine.trim()
 
@@ -225,8 +238,13 @@ class _Running:
     group: _Group
     number: int
     play: Play
+    told: Told
     paused: bool = False
     calls: dict[Agent, Call] = field(default_factory=dict)
+
+
+def _name(group: _Group, number: int) -> str:
+    return f"{group.task.name}/{number}"
 
 
 class _Table:

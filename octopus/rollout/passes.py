@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,9 +17,10 @@ from octopus.core.storage.kv import KVStorage
 from octopus.core.thread import Thread
 from octopus.models.backbone import Backbone
 from octopus.rollout.frontier import Frontier
+from octopus.rollout.logs import new_logger
 from octopus.rollout.sampling import Draw, choose
 
-LOGGER = logging.getLogger(__name__)
+LOGGER = new_logger(__name__)
 
 OOM_RETRIES = 12
 """How often work that ran out of device memory is tried again, each time in smaller pieces."""
@@ -101,7 +101,7 @@ class Passes:
             counters.oom_retries += 1
             self._give_back()
             smaller = halve()
-            LOGGER.warning("no device memory for %s, next %s: %s", self._doing, smaller, shortage)
+            LOGGER.warning("memory.device_short", doing=self._doing, next=smaller, device_said=shortage)
         counters.oom_refused += 1
         raise CapacityExceeded(
             f"the device's memory does not suffice for {smaller}: {shortage}; build the engine with fewer pages"

@@ -18,6 +18,7 @@ def flush(path: Path) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Writes a file so that whoever reads it finds the old text or the new, whenever the writer is killed."""
     draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)  # In a folder from elsewhere it may be a link to what is not to be written.
     draft.write_text(text)
     flush(draft)
     draft.replace(path)

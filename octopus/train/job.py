@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from structlog.contextvars import bound_contextvars
 from transformers import PreTrainedModel, set_seed
 
 from octopus.core.errors import Stopped
 from octopus.core.trace import Trace
 from octopus.retrieval.questions import Split
 from octopus.rollout.dialect import Dialect
+from octopus.rollout.logs import new_logger
+from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train import saves
 from octopus.train.adapter import add_adapter
 from octopus.train.credit.crediting import Crediting
@@ -31,11 +34,14 @@ from octopus.train.progress import Progress
 from octopus.train.reference import new_reference
 from octopus.train.report import final_table, speed
 from octopus.train.run_folder import Events, RunFolder
+from octopus.train.run_log import RunLog, log_evaluation, log_step
 from octopus.train.speaker import load_speaker
 from octopus.train.stages import Imitation, Reinforcement, Stage
 from octopus.train.stopping import Abandoned, Stopping
 from octopus.train.tasks import Tasks
 from octopus.train.watching import NOBODY, Watch
+
+LOGGER = new_logger(__name__)
 
 Report = Callable[[str], None]
 
@@ -54,6 +60,7 @@ class Job:
         stopping: Stopping | None = None,
         ranks: Ranks = ALONE,
         watch: Watch = NOBODY,
+        spans: Spans = NO_SPANS,
     ) -> None:
         """Prepares a run.
 
@@ -66,6 +73,7 @@ class Job:
             stopping: Asks it to save and leave; if there is none, nobody does.
             ranks: Those who run it together; each is given the same policy and tasks.
             watch: Is told what the run is at.
+            spans: Get what takes how long.
 
         Raises:
             OctopusError: The run's folder holds saves and the configuration does not say `resume`, or none is whole.
@@ -77,6 +85,7 @@ class Job:
         self._stopping = stopping or Stopping(limit_s=config.run.stop_seconds)
         self._ranks = ranks
         self._watch = watch
+        self._spans = spans
         self._last = config.imitation.steps + config.grpo.steps
         self._codec = codec
         self._trace = Trace()
@@ -87,7 +96,9 @@ class Job:
         watch.graph(engine.graph)
         self._tasks = tasks
         self._greedy = self._rollouts(0.0)
-        self._imitation = Imitation(config, backbone=engine.backbone, codec=codec, tasks=tasks, ranks=ranks)
+        self._imitation = Imitation(
+            config, backbone=engine.backbone, codec=codec, tasks=tasks, ranks=ranks, spans=spans
+        )
         self._reinforcement = self._new_reinforcement(model)
         shard(engine.backbone.model, ranks)
         self._optimizer = new_optimizer(engine.backbone.model, self._stage(1)[0].optimizer)
@@ -95,6 +106,7 @@ class Job:
         if self._folder.save_to_resume is not None:
             self.step = self._load(self._folder.save_to_resume)
             report(f"resumed from {self._folder.save_to_resume.path}")
+            LOGGER.info("run.resumed", step=self.step)
         self._generators = saves.generators()
         self._folder.begin()
 
@@ -121,7 +133,8 @@ class Job:
             self._heed()
             if self._stopping.asked:
                 raise Abandoned
-            self._take_step(progress)
+            with bound_contextvars(step=self.step + 1):
+                self._take_step(progress)
             self._milestone()
 
     def _heed(self) -> None:
@@ -137,7 +150,7 @@ class Job:
         optimizer = new_optimizer(self._engine.backbone.model, stage.optimizer) if number == 1 else self._optimizer
         progress.begin(stage.name, number, of)
         self._trace.events.clear()
-        with self._stopping.abandonable(optimizer):
+        with self._stopping.abandonable(optimizer), self._spans.span("step", stage=stage.name, step=self.step + 1):
             done = stage.step(number, optimizer)
         self.step += 1
         self._optimizer = optimizer
@@ -148,6 +161,7 @@ class Job:
         self._folder.write_step(self.step, figures, done.records)
         self._watch.step(self.step, self._last, figures)
         progress.end(done.figures)
+        log_step(self.step, self._last, figures)
 
     def _new_reinforcement(self, model: PreTrainedModel) -> Reinforcement:
         config, backbone, codec = self.config, self._engine.backbone, self._codec
@@ -162,11 +176,12 @@ class Job:
             crediting=crediting,
             reference=new_reference(backbone) if config.grpo.loss.kl_weight else None,
             ranks=self._ranks,
+            spans=self._spans,
         )
 
     def _rollouts(self, temperature: float) -> SharedRollouts:
         config, engine = self.config.rollout, self._engine
-        rollouts = new_rollouts(engine, self._codec, config, temperature=temperature)
+        rollouts = new_rollouts(engine, self._codec, config, temperature=temperature, spans=self._spans)
         return SharedRollouts(rollouts, engine.backbone.model, self._ranks)
 
     def _stage(self, step: int) -> tuple[Stage, int, int]:
@@ -193,7 +208,7 @@ class Job:
 
     def _evaluate(self, name: str, split: Split, *, weights_step: int) -> None:
         self._watch.phase("evaluating")
-        with self._stopping.abandonable():
+        with self._stopping.abandonable(), self._spans.span("evaluation", step=weights_step):
             result = evaluate(self._greedy, self._tasks.held_out(split))
         step = self.step + (name == "after")  # In the journal it comes after everything else.
         self._folder.write_evaluation(step, name, result, weights_step=weights_step)
@@ -201,18 +216,21 @@ class Job:
             f"evaluation {name}: {result.exact_match:.3f} of {len(result.correct)} {split} questions exactly right "
             f"({result.seconds:.1f} s)"
         )
+        log_evaluation(name, result, weights_step=weights_step)
 
     def _save(self) -> None:
         self._watch.phase("saving")
-        written = self._folder.save(
-            self.step,
-            model=self._engine.backbone.model,
-            optimizer=self._optimizer,
-            generators=self._generators,
-            events=self._events,
-        )
+        with self._spans.span("save", step=self.step):
+            written = self._folder.save(
+                self.step,
+                model=self._engine.backbone.model,
+                optimizer=self._optimizer,
+                generators=self._generators,
+                events=self._events,
+            )
         if written:
             self._watch.saved(self.step)
+            LOGGER.info("save.written", step=self.step)
 
     def _load(self, save: saves.Save) -> int:
         """Restores a save, with the optimizer of the stage that it was made in, and returns its step."""
@@ -226,6 +244,7 @@ class Job:
     def _leave(self) -> Stopped:
         """Saves the last step that was finished, if it is not saved yet."""
         self._watch.phase("stopping")
+        LOGGER.info("run.stopping", step=self.step)
         self._save()
         name = saves.path_of(self._folder.path, self.step).name
         return self._stopping.stopped(
@@ -244,8 +263,10 @@ class Job:
         return table
 
 
-def run_job(config: JobConfig, *, report: Report = print, watch: Watch = NOBODY) -> str:
-    """Loads the policy, runs the whole job and returns its final table; `watch` is told what it is at.
+def run_job(
+    config: JobConfig, *, report: Report = print, watch: Watch = NOBODY, spans: Spans = NO_SPANS
+) -> str:
+    """Loads the policy, runs the whole job and returns its final table; `watch` and `spans` are told what it is at.
 
     Under torchrun all its processes run it together.
 
@@ -254,7 +275,7 @@ def run_job(config: JobConfig, *, report: Report = print, watch: Watch = NOBODY)
         ConfigError: torchrun has started more processes than there are devices.
     """
     stopping = Stopping(limit_s=config.run.stop_seconds)
-    with joined(config.model.device) as ranks, stopping.signals():
+    with joined(config.model.device) as ranks, stopping.signals(), RunLog(config.run.folder, ranks):
         set_seed(config.run.seed)
         model, codec = load_speaker(replace(config.model, device=str(ranks.device)))
         return Job(
@@ -266,6 +287,7 @@ def run_job(config: JobConfig, *, report: Report = print, watch: Watch = NOBODY)
             stopping=stopping,
             ranks=ranks,
             watch=watch,
+            spans=spans,
         ).run()
 
 

@@ -10,6 +10,7 @@ from octopus.rollout.dialect import Dialect
 from octopus.rollout.engine import Engine
 from octopus.rollout.loop import Rollouts
 from octopus.rollout.modes import MODES
+from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train.job_config import PAGE_SIZE, RolloutConfig
 
 
@@ -29,7 +30,9 @@ def new_engine(
     )
 
 
-def new_rollouts(engine: Engine, codec: Dialect, config: RolloutConfig, *, temperature: float) -> Rollouts:
+def new_rollouts(
+    engine: Engine, codec: Dialect, config: RolloutConfig, *, temperature: float, spans: Spans = NO_SPANS
+) -> Rollouts:
     """A player on the engine. In lockstep: who shares a batch does not depend on how fast tools are."""
     return Rollouts(
         engine,
@@ -41,4 +44,5 @@ def new_rollouts(engine: Engine, codec: Dialect, config: RolloutConfig, *, tempe
         ),
         most_episodes=config.episodes,
         lockstep=True,
+        spans=spans,
     )

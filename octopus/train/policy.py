@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_model, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from octopus.core.errors import ConfigError
-from octopus.models.families import family_of
+from octopus.models.loading import read_config
 from octopus.rollout.codec import Codec
 from octopus.rollout.dialect import Dialect
 from octopus.train.adapter import plain_state
@@ -40,8 +40,7 @@ def load_policy(folder: Path, *, dtype: torch.dtype, device: str) -> tuple[PreTr
         if not (folder / name).is_file():
             raise ConfigError(f"{folder} holds no {name}; expected the folder of a policy: a model and its codec")
     codec = Codec.load(folder / TOKENIZER)
-    config = AutoConfig.from_pretrained(folder)
-    family_of(config)
+    config = read_config(folder)
     if config.vocab_size < codec.vocabulary:
         raise ConfigError(f"{folder}: the codec has {codec.vocabulary} tokens, the model only {config.vocab_size}")
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)

@@ -24,6 +24,7 @@ import torch
 
 from octopus.core.errors import DamagedSave, OctopusError
 from octopus.core.trace import Trace
+from octopus.rollout.logs import new_logger
 from octopus.rollout.records import RolloutRecord, as_json
 from octopus.train import saves
 from octopus.train.disk import write_whole
@@ -36,6 +37,8 @@ from octopus.train.plot import reward_plot
 from octopus.train.policy import BEST
 from octopus.train.report import match_of
 from octopus.train.schema import toml
+
+LOGGER = new_logger(__name__)
 
 Events = Sequence[tuple[Any, ...]]
 
@@ -59,7 +62,7 @@ class RunFolder:
         self._lead = self._ranks.first
         self.path = Path(config.run.folder)
         self.best_policy = self.path / BEST
-        self.save_to_resume = saves.to_resume(self.path, resume=config.run.resume, report=report)
+        self.save_to_resume = saves.to_resume(self.path, resume=config.run.resume, report=self._tell_damage)
         self._saved_step = -1 if self.save_to_resume is None else self.save_to_resume.step
 
     def begin(self) -> None:
@@ -153,7 +156,7 @@ class RunFolder:
             try:
                 return saves.check(saves.path_of(self.path, step))
             except DamagedSave as damage:
-                self._report(f"damaged: {damage}")
+                self._tell_damage(f"damaged: {damage}")
         raise OctopusError(f"{self.path}: none of the saves that were evaluated is whole")
 
     def draw(self) -> None:
@@ -167,6 +170,10 @@ class RunFolder:
             title=self.path.name,
         )
         write_whole(self.path / "reward.svg", plot)
+
+    def _tell_damage(self, line: str) -> None:
+        self._report(line)
+        LOGGER.warning("save.damaged", why=line)
 
     def _ranked(self) -> list[int]:
         """Steps that were evaluated and of which there is a save, the best first."""

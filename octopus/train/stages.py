@@ -18,6 +18,7 @@ from octopus.rollout.dialect import Dialect
 from octopus.rollout.environment import Task
 from octopus.rollout.records import RolloutRecord
 from octopus.rollout.scripted import play_script
+from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train.config import LossConfig, OptimizerConfig
 from octopus.train.credit.crediting import Crediting
 from octopus.train.credit.world import Played
@@ -34,7 +35,7 @@ from octopus.train.parallel.split import split
 from octopus.train.rating import Rating, comparable, rate
 from octopus.train.reference import Reference
 from octopus.train.scoring import scored
-from octopus.train.step import NOTHING, train_step
+from octopus.train.step import NOTHING, StepResult, train_step
 from octopus.train.tasks import Tasks
 
 
@@ -70,7 +71,14 @@ class Imitation:
     name = "imitation"
 
     def __init__(
-        self, config: JobConfig, *, backbone: Backbone, codec: Dialect, tasks: Tasks, ranks: Ranks = ALONE
+        self,
+        config: JobConfig,
+        *,
+        backbone: Backbone,
+        codec: Dialect,
+        tasks: Tasks,
+        ranks: Ranks = ALONE,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self.optimizer = config.imitation.optimizer
         self._patient = config.imitation.patient
@@ -83,20 +91,22 @@ class Imitation:
             path, vocabulary = Path(config.imitation.file), codec.vocabulary
             self._demonstrations = Demonstrations.read(path, vocabulary=vocabulary, seed=config.run.seed)
         self._ranks = ranks
+        self._spans = spans
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
         records = self._records(number)
         packs = imitation_packs(records, budget_tokens=self._config.packing.budget_tokens)
         set_learning_rate(optimizer, self.optimizer, step=number, steps=self._config.imitation.steps)
-        result = train_step(
-            self._backbone,
-            own_packs(packs, self._backbone, self._ranks),
-            optimizer,
-            loss=LossConfig(name="likelihood"),
-            step=self._config.step,
-            ranks=self._ranks,
-        )
+        with self._spans.span("update"):
+            result = train_step(
+                self._backbone,
+                own_packs(packs, self._backbone, self._ranks),
+                optimizer,
+                loss=LossConfig(name="likelihood"),
+                step=self._config.step,
+                ranks=self._ranks,
+            )
         return StageStep(figures=asdict(result), records=records)
 
     def _records(self, number: int) -> tuple[RolloutRecord, ...]:
@@ -127,6 +137,7 @@ class Reinforcement:
         crediting: Crediting,
         reference: Reference | None = None,
         ranks: Ranks = ALONE,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self.optimizer = config.grpo.optimizer
         self._config = config
@@ -136,14 +147,26 @@ class Reinforcement:
         self._crediting = crediting
         self._reference = reference
         self._ranks = ranks
+        self._spans = spans
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
         started = time.perf_counter()
-        tasks, grpo = self._tasks.training(number), self._config.grpo
-        groups = self._rollouts.run(tasks)
+        tasks = self._tasks.training(number)
+        with self._spans.span("rollout"):
+            groups = self._rollouts.run(tasks)
         rollout_seconds = time.perf_counter() - started
-        ratings, credit_figures = self._rate(tasks, groups)
+        with self._spans.span("credit"):
+            ratings, credit_figures = self._rate(tasks, groups)
+        with self._spans.span("update"):
+            result = self._learn(number, ratings, optimizer)
+        records = tuple(record for group in groups for record in group)
+        figures = rollout_figures(records, ratings) | credit_figures | {"rollout_seconds": rollout_seconds}
+        return StageStep(figures=figures | asdict(result), records=records)
+
+    def _learn(self, number: int, ratings: Sequence[Rating], optimizer: torch.optim.Optimizer) -> StepResult:
+        """Packs what was rated and takes the step's updates."""
+        grpo = self._config.grpo
         rated = [one for rating in ratings for one in rating.episodes]
         heard = [one for one in rated if grpo.loss.regularised or not one.silent]
         silent = [one for one in rated if one.silent and not grpo.loss.regularised]
@@ -170,16 +193,13 @@ class Reinforcement:
             for _ in range(grpo.updates)
         ]
         # The first update's figures: its log-ratios are the mismatch between rollout and trainer.
-        result = replace(
+        return replace(
             results[0],
             updated=all(result.updated for result in results),
             packed_tokens=sum(result.packed_tokens for result in results),
             oom_retries=sum(result.oom_retries for result in results),
             step_seconds=sum(result.step_seconds for result in results),
         )
-        records = tuple(record for group in groups for record in group)
-        figures = rollout_figures(records, ratings) | credit_figures | {"rollout_seconds": rollout_seconds}
-        return StageStep(figures=figures | asdict(result), records=records)
 
     def _rate(
         self, tasks: Sequence[Task], groups: Sequence[Sequence[RolloutRecord]]

@@ -105,3 +105,13 @@ def test_an_audit_that_fails_hands_out_its_trace(tmp_path: Path) -> None:
     with pytest.raises(InvariantViolation, match="stands at 2") as caught:
         bare.graph.audit()
     assert caught.value.dump is None
+
+
+@pytest.mark.parametrize("kind", ["_init__", "segment", "_setattr__", "_class__", "reach", "page", "", "open", 3, None])
+def test_a_trace_calls_what_events_are_made_by_and_nothing_else(kind: object) -> None:
+    """Catches: a method of the replayer that a file picks by its name. An earlier line made a thread and a segment."""
+    graph = Graph(trace=Trace())
+    graph.append(graph.thread(), [1])
+    lines = lines_of(graph.trace)
+    with pytest.raises(InvariantViolation, match="no call leads to an event of kind"):
+        replay([*lines, json.dumps({"kind": kind, "order": len(lines), "index": 0})])

@@ -25,7 +25,7 @@ def call(name: str, arguments: str) -> str:
 
 def said(text: str, allowed: frozenset[Control] = ROOT, template: str = PLAIN) -> Action | Mistake | Fault | None:
     talk = chat(template)
-    turn = talk.turn(allowed, 1000)
+    turn = talk.turn(allowed, 200_000)
     tokens = talk._plain.encode_pieces([Piece(text=f"{text}<|im_end|>", markup=True)])
     results = [turn.take(token) for token in tokens]
     assert not any(results[:-1])
@@ -86,8 +86,11 @@ def test_a_message_that_begins_within_its_thinking() -> None:
         (call("wait_threads", '{"threads": [true]}'), "wait_threads takes threads, a list of whole numbers"),
         (call("fork", '{"tasks": []}'), "fork takes tasks, a list of strings"),
         ("<think>\nendless", "the message ends within its thinking"),
+        (f"<tool_call>{'[' * 100_000}</tool_call>", "the tool call is nested too deeply"),
+        (f"<tool_call><function=fork><parameter=tasks>{'[' * 100_000}</parameter></function></tool_call>",
+         "tasks is nested too deeply"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call_is_answered_with_why(text: str, why: str) -> None:
     mistake = said(text)
     assert isinstance(mistake, Mistake) and mistake.why.startswith(why) and mistake.words == text

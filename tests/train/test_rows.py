@@ -65,6 +65,7 @@ def test_a_file_and_a_data_set_give_the_same_rows(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON"),
         ("[]", "line 2: expected an object, came list"),
         ({"question": "?"}, "line 2: 'prompt': expected a text or a list of messages, not empty, came no such column"),
         ({"prompt": ""}, "not empty, came ''"),

@@ -75,6 +75,8 @@ def read_message(text: str, *, thinking: bool) -> Said:
 def _read_json(text: str, start: int, stop: int) -> Said:
     try:
         call = json.loads(text[start:stop])
+    except RecursionError as error:  # A model may well repeat a bracket.
+        raise ValueError("the tool call is nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"the tool call is not JSON: {error}") from error
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):

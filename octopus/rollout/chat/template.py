@@ -16,7 +16,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from octopus.core.errors import ConfigError
-from octopus.rollout.chat.plain import Piece, PlainText, split
+from octopus.rollout.chat.plain import WHITE, Piece, PlainText, split
 from octopus.rollout.environment import Message
 
 SLOT = "OctopusSlot{}q"
@@ -24,6 +24,8 @@ SLOT = "OctopusSlot{}q"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}}\n</tool_call>'
 THOUGHT = "Thinking of {}."
 END_OF_THOUGHT = "</think>"
+FAULTS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What a template can raise: it is a program of a stranger, run in a sandbox."""
 ADVICE = "give the tokenizer a chat template that only ever adds to what it wrote"
 
 
@@ -93,7 +95,7 @@ class Template:
             _, _, between, _, after = (piece.text for piece in split(rendered, [(said, said), (answered, answered)]))
         except LookupError as error:
             raise ConfigError(f"the chat template leaves out what a model or a tool says; {ADVICE}") from error
-        ends = [mark for mark in self._plain.marks if between.startswith(mark)]
+        ends = [mark for mark in self._plain.marks if mark.strip(WHITE) and between.startswith(mark)]
         if not ends:
             raise ConfigError(f"after a message of the model the chat template writes {between[:20]!r}, not a mark")
         end = max(ends, key=len)
@@ -128,7 +130,7 @@ class Template:
             text = self._tokenizer.apply_chat_template(
                 list(map(dict, messages)), tools=list(tools) or None, add_generation_prompt=True, tokenize=False
             )
-        except TemplateError as error:
+        except FAULTS as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ConfigError(f"the chat template refuses messages of {roles}: {error}") from error
         return str(text)

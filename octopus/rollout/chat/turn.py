@@ -93,4 +93,9 @@ class ChatTurn:
 def _value(said: Said, tool: ChatTool) -> object:
     """The argument's value; in tags, numbers and lists are written as JSON. Raises ValueError."""
     value = said.arguments[tool.argument]
-    return json.loads(value) if said.tags and tool.kind != "text" else value
+    if not said.tags or tool.kind == "text":
+        return value
+    try:
+        return json.loads(value)
+    except RecursionError as error:
+        raise ValueError(f"{tool.argument} is nested too deeply") from error

@@ -31,7 +31,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _parsed(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{place}: expected an object, came {type(value).__name__}")

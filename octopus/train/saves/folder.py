@@ -83,10 +83,17 @@ def prune(folder: Path, *, keep: Collection[int]) -> None:
     for step in saved_steps(folder):
         if step not in keep and step < max(keep):
             path = path_of(folder, step)
-            shutil.rmtree(path.rename(folder / f"{DRAFT}{path.name}-discarded"))
+            _delete(path.rename(folder / f"{DRAFT}{path.name}-discarded"))
 
 
 def tidy(folder: Path) -> None:
     """Deletes what a run that was killed left unfinished."""
     for leftover in folder.glob(f"{DRAFT}*"):
-        shutil.rmtree(leftover)
+        _delete(leftover)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -6,7 +6,7 @@ numbers that a parameter's state has besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -45,24 +45,37 @@ def restore_optimizer(
     """Makes the optimizer what it was when it was saved.
 
     Raises:
-        OctopusError: Its groups have other parameters.
+        OctopusError: Its groups have other parameters or options, or it holds states of others.
     """
     parameters = dict(model.named_parameters())
     names = {parameter: name for name, parameter in parameters.items()}
-    own = [sorted(names[one] for one in group["params"]) for group in optimizer.param_groups]
-    if own != [sorted(group["names"]) for group in rest["groups"]]:
+    own = [(sorted(names[one] for one in group["params"]), _options(group).keys()) for group in optimizer.param_groups]
+    saved_groups = [(sorted(group["names"]), group["options"].keys()) for group in rest["groups"]]
+    if [one for one, _ in own] != [one for one, _ in saved_groups]:
         raise OctopusError(f"{source}: the groups of the optimizer have other parameters than those that were saved")
+    if not all(saved <= present for (_, present), (_, saved) in zip(own, saved_groups, strict=True)):
+        raise OctopusError(f"{source}: the optimizer lacks options that were saved; resume with the same torch")
     options: dict[torch.Tensor, dict[str, Any]] = {}
     for group, saved in zip(optimizer.param_groups, rest["groups"], strict=True):
         group.update({key: _restored(group.get(key), value) for key, value in saved["options"].items()})
         options |= dict.fromkeys(group["params"], group)
     optimizer.state.clear()
     for name, numbers in rest["numbers"].items():
-        optimizer.state[parameters[name]] = dict(numbers)
+        optimizer.state[_held(parameters, name, options, source=source)] = dict(numbers)
     for full_name, value in tensors:
-        key, name = full_name.split("/", 1)
-        parameter = parameters[name]
+        key, _, name = full_name.partition("/")
+        parameter = _held(parameters, name, options, source=source)
         optimizer.state[parameter] |= {key: _placed(value, parameter, options[parameter])}
+
+
+def _held(
+    parameters: Mapping[str, torch.Tensor], name: str, options: Mapping[torch.Tensor, object], *, source: str
+) -> torch.Tensor:
+    """The parameter of that name, which the optimizer holds."""
+    parameter = parameters.get(name)
+    if parameter is None or parameter not in options:
+        raise OctopusError(f"{source} holds a state of {name!r}, which the optimizer does not have")
+    return parameter
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

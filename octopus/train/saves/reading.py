@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import torch
 
-from octopus.core.errors import ConfigError
+from octopus.core.errors import ConfigError, DamagedSave, OctopusError
 from octopus.train.parallel.ranks import present
 from octopus.train.saves.generators import restore_generators
 from octopus.train.saves.manifest import Save
@@ -24,7 +25,7 @@ def load(save: Save, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 
     Raises:
         ConfigError: It is of a run with another configuration.
-        OctopusError: It is of another model or optimizer.
+        OctopusError: It is of another model or optimizer, or lacks a part.
     """
     if save.run != run:
         raise ConfigError(
@@ -32,10 +33,32 @@ def load(save: Save, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer
         )
     source = str(save.path)
     restore_model(model, read_tensors(save.path, "model", save.files), source=source)
-    rest = json.loads((save.path / "optimizer.json").read_text())
+    rest = _table(save, "optimizer.json")
     tensors = read_tensors(save.path, "optimizer", save.files)
-    restore_optimizer(model, optimizer, tensors, rest, source=source)
+    try:
+        restore_optimizer(model, optimizer, tensors, rest, source=source)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise OctopusError(f"{save.path / 'optimizer.json'} is not what a save has there: {error!r}") from error
     ranks = present()
     if save.world_size == ranks.size:
-        restore_generators(json.loads((save.path / generators_file(ranks.rank)).read_text()))
+        name = generators_file(ranks.rank)
+        try:
+            restore_generators(_table(save, name))
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise OctopusError(
+                f"{save.path / name} holds no generators of this version of torch and numpy: {error}"
+            ) from error
     return save.step
+
+
+def _table(save: Save, name: str) -> dict[str, Any]:
+    """What a JSON file of the save says. Only files that the manifest vouches for are read."""
+    if name not in save.files:
+        raise DamagedSave(f"{save.path} has no {name} in its manifest")
+    try:
+        table = json.loads((save.path / name).read_text())
+    except (ValueError, RecursionError) as error:
+        raise DamagedSave(f"{save.path / name} cannot be read: {error}") from error
+    if not isinstance(table, dict):
+        raise DamagedSave(f"{save.path / name}: expected an object, came {type(table).__name__}")
+    return table

@@ -15,6 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from octopus import __version__
 from octopus.train.service.metrics import registry_of
 from octopus.train.service.observed import Observed
+from octopus.train.service.request_log import RequestLog
 
 
 def new_app(observed: Observed, *, hosts: list[str], token: str | None) -> FastAPI:
@@ -28,6 +29,7 @@ def new_app(observed: Observed, *, hosts: list[str], token: str | None) -> FastA
     # Interactive pages would load scripts from elsewhere.
     app = FastAPI(title="Octopus", version=__version__, docs_url=None, redoc_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.add_middleware(RequestLog)
     registry, guarded = registry_of(observed), [Depends(_bearer(token))]
 
     @app.get("/livez")

@@ -7,22 +7,33 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 import uvicorn
 
 from octopus.core.errors import ConfigError
+from octopus.rollout.logs import new_logger
+from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train.job import Report, run_job
 from octopus.train.job_config import JobConfig
 from octopus.train.service.app import new_app
 from octopus.train.service.observed import Observed
+
+LOGGER = new_logger(__name__)
 
 LOOPBACK = ("127.0.0.1", "localhost")
 SHORTEST_TOKEN = 16
 
 
 def serve_job(
-    config: JobConfig, *, host: str, port: int, token_file: Path | None = None, report: Report = print
+    config: JobConfig,
+    *,
+    host: str,
+    port: int,
+    token_file: Path | None = None,
+    report: Report = print,
+    spans: Spans = NO_SPANS,
 ) -> str:
     """Runs a job as `run_job` does, and serves its figures meanwhile. Returns the final table.
 
@@ -32,6 +43,7 @@ def serve_job(
         port: TCP port; 0 for any that is free.
         token_file: File with the token that requests must bear. Needed off loopback.
         report: Receives one line of progress at a time, and first of all the address.
+        spans: Get what takes how long.
 
     Raises:
         ConfigError: An address beyond loopback without a token, one that is taken, or several processes.
@@ -45,7 +57,8 @@ def serve_job(
     observed = Observed(config.run.folder)
     with _listening(observed, host, port, token) as address:
         report(f"serving http://{address}")
-        return run_job(config, report=report, watch=observed)
+        LOGGER.info("service.listening", address=address, guarded=token is not None)
+        return run_job(config, report=report, watch=observed, spans=spans)
 
 
 @contextmanager
@@ -59,7 +72,9 @@ def _listening(observed: Observed, host: str, port: int, token: str | None) -> I
     # Whoever has a token may come by any name.
     hosts = ["*"] if token is not None else [*LOOPBACK]
     app = new_app(observed, hosts=hosts, token=token)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2))
+    # Its log goes where ours goes; requests that were refused are in ours.
+    logs: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=2, **logs))
     # Not in the main thread it leaves signals alone: they are the run's.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
     thread.start()
