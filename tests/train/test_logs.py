@@ -50,7 +50,7 @@ def test_every_text_is_one_printable_line_that_says_what_was_cut(text: str) -> N
     assert one.endswith(f" ... [{len(text) - 20} characters cut]") == (len(text) > 20) or "characters cut]" in text
 
 
-def test_a_strangers_text_stays_in_its_place() -> None:
+def test_a_strangers_text_stays_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
     """Both formats. Mutation: a value that is written as it came."""
     for stream in (io.StringIO(), Terminal()):
         with logged(stream):
@@ -62,9 +62,10 @@ def test_a_strangers_text_stays_in_its_place() -> None:
         assert len(written.splitlines()) == 2 and len(written) < 4 * MOST_CHARACTERS * 6
         assert str(len(NASTY) * 100 - MOST_CHARACTERS) in written.replace(",", "")
     assert "\x1b[2J" not in written
+    caplog.clear()  # Pytest's processes cannot tell each other of half a character.
 
 
-def test_off_a_terminal_a_line_is_json_with_its_ids() -> None:
+def test_off_a_terminal_a_line_is_json_with_its_ids(caplog: pytest.LogCaptureFixture) -> None:
     stream = io.StringIO()
     with logged(stream), bound_contextvars(run="a", step=3, episode="q/1", thread=7):
         OWN.info("step.taken", loss=float("nan"), reward=0.5, updated=True, stage=Path("x"))
@@ -76,6 +77,7 @@ def test_off_a_terminal_a_line_is_json_with_its_ids() -> None:
             raise ValueError(NASTY)
         except ValueError as error:
             OWN.error("run.ended", outcome="failed", exc_info=error)
+    caplog.clear()
     taken, other, warned, ended = lines(stream)
     ids = {"run": "a", "step": 3, "episode": "q/1", "thread": 7}
     assert list(taken)[:3] == ["timestamp", "level", "event"] and taken.pop("timestamp").endswith("Z")
