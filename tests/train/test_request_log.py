@@ -25,6 +25,7 @@ from test_job_cli import JOB
 from test_logs import events_of_the_page
 
 from octopus.train.logs import logged
+from octopus.train.service.answers import Answers
 from octopus.train.service.app import new_app
 from octopus.train.service.observed import Observed
 
@@ -33,7 +34,7 @@ TOKEN = "a-token-of-some-length"
 
 def test_refusals_and_wishes_are_told_without_what_they_bear() -> None:
     observed, stream = Observed("run"), io.StringIO()
-    page = TestClient(new_app(observed, hosts=["testserver"], token=TOKEN))
+    page = TestClient(new_app(Answers(observed), hosts=["testserver"], token=TOKEN))
     with logged(stream):
         for path in ("/livez", "/readyz", "/metrics", "/status"):
             page.get(path, headers={"Authorization": f"Bearer {TOKEN}"})
