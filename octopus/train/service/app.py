@@ -26,7 +26,7 @@ from octopus.train.service.answer_forms import (
     Readiness,
     Status,
 )
-from octopus.train.service.asking import Run, Unanswered
+from octopus.train.service.asking import Failed, Run, Unanswered
 from octopus.train.service.limits import Limits
 from octopus.train.service.request_log import RequestLog
 
@@ -35,7 +35,7 @@ BODIES: dict[str, int] = {}
 SCHEME = HTTPBearer(auto_error=False, description="The word in the service's token file; on loopback none.")
 NOT_DONE: dict[int | str, dict[str, Any]] = {
     400: MALFORMED,
-    **dict.fromkeys((403, 405, 413, 414, 431, 500, 503), PROBLEM),
+    **dict.fromkeys((403, 405, 413, 414, 431, 500, 503, 505), PROBLEM),
 }
 
 
@@ -60,6 +60,7 @@ def new_app(run: Run, *, hosts: list[str], token: str | None) -> FastAPI:
     app.add_middleware(Limits, bodies=BODIES)
     app.add_middleware(RequestLog)
     app.add_exception_handler(Unanswered, _unanswered)
+    app.add_exception_handler(Failed, _failed)
     app.add_exception_handler(Exception, _failed)
     _add_probes(app, run)
     guarded: dict[str, Any] = {"dependencies": [Depends(_bearer(token))], "responses": {401: PROBLEM}}

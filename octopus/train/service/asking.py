@@ -15,6 +15,10 @@ class Unanswered(OctopusError):
     """The run does not answer in time, or no longer."""
 
 
+class Failed(OctopusError):
+    """The run failed to answer; its log says why."""
+
+
 class Run(Protocol):
     """Whoever answers for a run."""
 
@@ -23,5 +27,6 @@ class Run(Protocol):
 
         Raises:
             Unanswered: There was none.
+            Failed: An error of ours.
         """
         ...

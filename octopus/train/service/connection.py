@@ -23,7 +23,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._begin()
         if len(self.connections) > self.most:
-            min((one for one in self.connections if isinstance(one, Connection)), key=Connection.ends_s).abort()
+            waiting = (one for one in self.connections if isinstance(one, Connection))
+            min(waiting, key=Connection.ends_s).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -42,6 +43,7 @@ class Connection(H11Protocol):
 
     def abort(self) -> None:
         """Closes it at once, whatever has not been sent yet."""
+        self.connections.discard(self)
         self.transport.abort()
 
     def _begin(self) -> None:

@@ -21,7 +21,7 @@ import uvicorn
 
 from octopus.train.logs import logged
 from octopus.train.service.app import new_app
-from octopus.train.service.asking import Question, Read, Unanswered
+from octopus.train.service.asking import Failed, Question, Read, Unanswered
 from octopus.train.service.connection import Connection
 
 FRESH_S = 0.25
@@ -58,7 +58,7 @@ class Line:
             if waiting.done():  # Nobody waits any more.
                 continue
             if "failed" in answer:
-                waiting.set_exception(RuntimeError(answer["failed"]))
+                waiting.set_exception(Failed("the run failed to answer; its log says why"))
             else:
                 waiting.set_result(answer["is"])
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import octopus
 from octopus.rollout.logs import new_logger
-from octopus.train.service.asking import Run
+from octopus.train.service.asking import Question, Run
 
 LOGGER = new_logger(__name__)
 
@@ -53,6 +53,8 @@ async def _keep_fronted(run: Run, listener: socket.socket, settings: dict[str, A
             await _answer(run, reader, writer)
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
             _end(process)
         LOGGER.error("service.lost", code=process.returncode)
         await asyncio.sleep(AGAIN_S)
@@ -74,20 +76,20 @@ def _start(listener: socket.socket) -> tuple[subprocess.Popen[bytes], socket.soc
 
 
 async def _answer(run: Run, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers until the other side has ended. An answer that fails is told and logged, and the next one given."""
+    """Answers until the other side has ended. An answer that fails is logged, and the next one given."""
     with suppress(ConnectionError):
         while said := await reader.readline():
             question, arguments = json.loads(said)
-            answers = await asyncio.gather(run.ask(question, **arguments), return_exceptions=True)
-            writer.write(json.dumps(_told(question, answers[0])).encode() + b"\n")
+            [told] = await asyncio.gather(_told(run, question, arguments), return_exceptions=True)
+            if not isinstance(told, bytes):
+                LOGGER.error("answer.failed", question=question, exc_info=told)
+                told = b'{"failed": true}\n'
+            writer.write(told)
             await writer.drain()
 
 
-def _told(question: str, answer: Any) -> dict[str, Any]:
-    if isinstance(answer, Exception):
-        LOGGER.error("answer.failed", question=question, exc_info=answer)
-        return {"failed": type(answer).__name__}
-    return {"is": answer}
+async def _told(run: Run, question: Question, arguments: dict[str, Any]) -> bytes:
+    return json.dumps({"is": await run.ask(question, **arguments)}).encode() + b"\n"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("GET", "POST")
+VERSIONS = ("1.0", "1.1")
 MOST_HEADERS = 64
 MOST_HEADER_BYTES = 8 * 1024
 MOST_TARGET_BYTES = 1024
@@ -38,6 +39,8 @@ class Limits:
 def _refusal(scope: Scope, headers: list[tuple[bytes, bytes]], most: int) -> Response | None:
     if scope["method"] not in METHODS:
         return _refused(405, f"expected one of the methods {', '.join(METHODS)}", Allow=", ".join(METHODS))
+    if scope["http_version"] not in VERSIONS:
+        return _refused(505, f"expected one of the versions {', '.join(VERSIONS)} of HTTP")
     target = len(scope["raw_path"]) + len(scope["query_string"])
     if target > MOST_TARGET_BYTES:
         return _refused(414, f"expected a path and a query of at most {MOST_TARGET_BYTES} bytes, came {target}")
