@@ -20,11 +20,12 @@ from octopus.train.service.limits import MOST_HEADER_BYTES, MOST_HEADERS, MOST_T
 def test_only_declared_methods() -> None:
     """Catches: a list of what is forbidden, which forgets one; HEAD, which Starlette adds to GET."""
     run = MadeUp()
+    paths = {"/pause": "POST", "/status": "GET", "/openapi.json": "GET", "/nowhere": "GET, POST"}
     with edge(run) as at:
         for method in ("HEAD", "OPTIONS", "TRACE", "DELETE", "PUT", "PATCH", "CONNECT", "PROPFIND", "get"):
-            for path in ("/pause", "/status", "/openapi.json", "/nowhere"):
+            for path, allowed in paths.items():
                 answer = at.send(request(method, path, keep=True))
-                assert status(answer) == 405 and b"\r\nallow: get, post\r\n" in answer.lower()
+                assert status(answer) == 405 and f"\r\nallow: {allowed}\r\n".encode() in answer
         assert at.get("/pause") == 405 and status(at.send(request("POST", "/status"))) == 405
     assert run.asked == []
 

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Route
 
 from octopus import __version__
 from octopus.train.service.answer_forms import (
@@ -56,9 +57,6 @@ def new_app(run: Run, *, hosts: list[str], token: str | None) -> FastAPI:
         redirect_slashes=False,
         responses=NOT_DONE,
     )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
-    app.add_middleware(Limits, bodies=BODIES)
-    app.add_middleware(RequestLog)
     app.add_exception_handler(Unanswered, _unanswered)
     app.add_exception_handler(Failed, _failed)
     app.add_exception_handler(Exception, _failed)
@@ -66,6 +64,12 @@ def new_app(run: Run, *, hosts: list[str], token: str | None) -> FastAPI:
     guarded: dict[str, Any] = {"dependencies": [Depends(_bearer(token))], "responses": {401: PROBLEM}}
     _add_figures(app, run, guarded)
     _add_wishes(app, run, guarded)
+    # HEAD is none: Starlette adds it to GET by itself.
+    routes = (route for route in app.routes if isinstance(route, Route))
+    methods = {route.path: tuple((route.methods or set()) - {"HEAD"}) for route in routes}
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.add_middleware(Limits, methods=methods, bodies=BODIES)
+    app.add_middleware(RequestLog)
     return app
 
 

@@ -17,16 +17,23 @@ MOST_TARGET_BYTES = 1024
 class Limits:
     """Refuses requests that no operator and no Prometheus sends."""
 
-    def __init__(self, app: ASGIApp, *, bodies: Mapping[str, int]) -> None:
-        """Before an application; `bodies` are the most bytes of a body by path, where there may be one."""
+    def __init__(self, app: ASGIApp, *, methods: Mapping[str, tuple[str, ...]], bodies: Mapping[str, int]) -> None:
+        """Before an application.
+
+        Args:
+            app: Gets what is not refused.
+            methods: Allowed ones by path; elsewhere `METHODS` are, so that the application says what it does not know.
+            bodies: Most bytes of a body by path; elsewhere there may be none.
+        """
         self._app = app
+        self._methods = methods
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         most = self._bodies.get(scope["path"], 0)
-        answer = _refusal(scope, headers, most)
+        answer = _refusal(scope, headers, self._methods.get(scope["path"], METHODS), most)
         if answer is None and _announces_body(headers):
             body = await _body(receive, most)
             if body is None:
@@ -36,9 +43,11 @@ class Limits:
         await (answer or self._app)(scope, receive, send)
 
 
-def _refusal(scope: Scope, headers: list[tuple[bytes, bytes]], most: int) -> Response | None:
-    if scope["method"] not in METHODS:
-        return _refused(405, f"expected one of the methods {', '.join(METHODS)}", Allow=", ".join(METHODS))
+def _refusal(
+    scope: Scope, headers: list[tuple[bytes, bytes]], methods: tuple[str, ...], most: int
+) -> Response | None:
+    if scope["method"] not in methods:
+        return _refused(405, f"expected the method {' or '.join(methods)}", Allow=", ".join(methods))
     if scope["http_version"] not in VERSIONS:
         return _refused(505, f"expected one of the versions {', '.join(VERSIONS)} of HTTP")
     target = len(scope["raw_path"]) + len(scope["query_string"])
