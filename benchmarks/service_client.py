@@ -48,11 +48,12 @@ async def ask(host: str, port: int, rate: float, seconds: float) -> dict[str, fl
     paths, due = cycle(PATHS), iter(range(int(rate * seconds)))
     latencies_s: list[float] = []
     others = 0
+    connections = [Asking(*await asyncio.open_connection(host, port)) for _ in range(CONNECTIONS)]
+    print("begun", flush=True)
     begin = time.perf_counter()
 
-    async def work() -> None:
+    async def work(connection: Asking) -> None:
         nonlocal others
-        connection = Asking(*await asyncio.open_connection(host, port))
         for number in due:
             when = begin + number / rate
             if (wait := when - time.perf_counter()) > 0:
@@ -60,7 +61,7 @@ async def ask(host: str, port: int, rate: float, seconds: float) -> dict[str, fl
             others += await connection.get(next(paths)) != 200
             latencies_s.append(time.perf_counter() - when)
 
-    await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(work(connection) for connection in connections))
     took = time.perf_counter() - begin
     latencies_s.sort()
     return {
@@ -73,7 +74,9 @@ async def ask(host: str, port: int, rate: float, seconds: float) -> dict[str, fl
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("--rate", type=float, default=1000.0, help="requests a second")
