@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -24,9 +25,11 @@ from octopus.train.service.app import new_app
 from octopus.train.service.asking import Failed, Question, Read, Unanswered
 from octopus.train.service.connection import Connection
 
-FRESH_S = 0.25
+FRESH_S = 0.5
 """How old an answer may be that is given again."""
 ANSWER_S = 5.0
+YIELDS = 5
+"""By how much it is nicer than the run, which goes first where processors are few."""
 MOST_LINE_BYTES = 4 * 2**20
 
 
@@ -117,6 +120,7 @@ def main(arguments: Sequence[str]) -> None:
     """Serves; the arguments are the file descriptors of the listening socket and of the line."""
     for number in (signal.SIGINT, signal.SIGTERM):  # Sent to all processes of a group; the run's decides.
         signal.signal(number, signal.SIG_IGN)
+    os.nice(YIELDS)
     listener, line = (socket.socket(fileno=int(one)) for one in arguments)
     with logged(sys.stderr):
         asyncio.run(_serve(listener, line))
