@@ -25,6 +25,7 @@ from test_job_cli import JOB
 from test_logs import events_of_the_page
 
 from octopus.train.logs import logged
+from octopus.train.service.answers import Answers
 from octopus.train.service.app import new_app
 from octopus.train.service.observed import Observed
 
@@ -33,11 +34,12 @@ TOKEN = "a-token-of-some-length"
 
 def test_refusals_and_wishes_are_told_without_what_they_bear() -> None:
     observed, stream = Observed("run"), io.StringIO()
-    page = TestClient(new_app(observed, hosts=["testserver"], token=TOKEN))
+    page = TestClient(new_app(Answers(observed), hosts=["testserver"], token=TOKEN))
     with logged(stream):
         for path in ("/livez", "/readyz", "/metrics", "/status"):
             page.get(path, headers={"Authorization": f"Bearer {TOKEN}"})
         page.get(f"/status?token={TOKEN}", headers={"Authorization": f"Basic {TOKEN}", "Cookie": TOKEN})
+        page.post("/pause", headers={"Authorization": f"Bearer {TOKEN}"})
         page.post("/pause", headers={"Authorization": f"Bearer {TOKEN}"}, content=TOKEN)
         page.get("/no%1b%5b2J%0ahere")
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -45,6 +47,7 @@ def test_refusals_and_wishes_are_told_without_what_they_bear() -> None:
     assert [(line["event"], line["method"], line["path"], line["status"]) for line in told] == [
         ("http.refused", "GET", "/status", 401),
         ("operator.asked", "POST", "/pause", 202),
+        ("http.refused", "POST", "/pause", 413),
         ("http.refused", "GET", "/no\\x1b[2J\\nhere", 404),
     ]
 

@@ -33,6 +33,7 @@ from octopus.core.graph import Graph
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool
 from octopus.train import saves
+from octopus.train.service.answers import Answers
 from octopus.train.service.app import new_app
 from octopus.train.service.observed import Observed
 
@@ -44,7 +45,7 @@ FIGURES: dict[str, Any] = {
 
 
 def client(observed: Observed, token: str | None = None) -> TestClient:
-    return TestClient(new_app(observed, hosts=["testserver"], token=token))
+    return TestClient(new_app(Answers(observed), hosts=["testserver"], token=token))
 
 
 def series(text: str) -> dict[tuple[str, ...], float]:

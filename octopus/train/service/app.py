@@ -1,6 +1,7 @@
 """The HTTP application: what a run says of itself, and what it may be asked.
 
-Its description is at `/openapi.json`. Errors are JSON with `detail`.
+Its description is at `/openapi.json`. Errors are JSON with `detail`. It holds nothing of the run: whoever answers for
+it may be in another process.
 """
 
 from __future__ import annotations
@@ -8,77 +9,131 @@ from __future__ import annotations
 import hmac
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Route
 
 from octopus import __version__
-from octopus.train.service.metrics import registry_of
-from octopus.train.service.observed import Observed
+from octopus.train.service.answer_forms import (
+    MALFORMED,
+    PROBLEM,
+    Asked,
+    Life,
+    Paused,
+    Problem,
+    Readiness,
+    Status,
+)
+from octopus.train.service.asking import Failed, Run, Unanswered
+from octopus.train.service.limits import Limits
 from octopus.train.service.request_log import RequestLog
 
+BODIES: dict[str, int] = {}
+"""Most bytes of a body by path; elsewhere there is none."""
+SCHEME = HTTPBearer(auto_error=False, description="The word in the service's token file; on loopback none.")
+NOT_DONE: dict[int | str, dict[str, Any]] = {
+    400: MALFORMED,
+    **dict.fromkeys((403, 405, 413, 414, 431, 500, 503, 505), PROBLEM),
+}
 
-def new_app(observed: Observed, *, hosts: list[str], token: str | None) -> FastAPI:
+
+def new_app(run: Run, *, hosts: list[str], token: str | None) -> FastAPI:
     """The application of one run.
 
     Args:
-        observed: The run.
+        run: Whoever answers for it.
         hosts: What a request's `Host` may say; others are refused, which keeps foreign web pages out.
         token: What a request must bear but for the probes; None for nothing.
     """
     # Interactive pages would load scripts from elsewhere.
-    app = FastAPI(title="Octopus", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Octopus",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=NOT_DONE,
+    )
+    app.add_exception_handler(Unanswered, _unanswered)
+    app.add_exception_handler(Failed, _failed)
+    app.add_exception_handler(Exception, _failed)
+    _add_probes(app, run)
+    guarded: dict[str, Any] = {"dependencies": [Depends(_bearer(token))], "responses": {401: PROBLEM}}
+    _add_figures(app, run, guarded)
+    _add_wishes(app, run, guarded)
+    # HEAD is none: Starlette adds it to GET by itself.
+    routes = (route for route in app.routes if isinstance(route, Route))
+    methods = {route.path: tuple((route.methods or set()) - {"HEAD"}) for route in routes}
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    app.add_middleware(Limits, methods=methods, bodies=BODIES)
     app.add_middleware(RequestLog)
-    registry, guarded = registry_of(observed), [Depends(_bearer(token))]
-
-    @app.get("/livez")
-    async def livez() -> dict[str, bool]:
-        """The event loop turns. Touches neither the run nor the GPU."""
-        return {"alive": True}
-
-    @app.get("/readyz", responses={503: {"description": "The run has not started, or stops."}})
-    async def readyz(response: Response) -> dict[str, Any]:
-        """Whether the run works."""
-        response.status_code = 200 if observed.ready else 503
-        return {"ready": observed.ready, "phase": observed.at}
-
-    @app.get("/metrics", dependencies=guarded, response_class=Response)
-    def metrics() -> Response:
-        """Prometheus' text format."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/status", dependencies=guarded)
-    def status() -> dict[str, Any]:
-        """The run in a few words."""
-        return observed.status()
-
-    @app.post("/pause", dependencies=guarded, status_code=202)
-    def pause() -> dict[str, bool]:
-        """The run waits once the step that it is at has been taken."""
-        observed.pause()
-        return {"paused": True}
-
-    @app.post("/resume", dependencies=guarded, status_code=202)
-    def resume() -> dict[str, bool]:
-        """It goes on."""
-        observed.resume()
-        return {"paused": False}
-
-    @app.post("/save", dependencies=guarded, status_code=202)
-    def save() -> dict[str, bool]:
-        """It saves once the step that it is at has been taken."""
-        observed.ask_save()
-        return {"asked": True}
-
     return app
 
 
-def _bearer(token: str | None) -> Any:
-    expected = f"Bearer {token}".encode()
+def _add_probes(app: FastAPI, run: Run) -> None:
+    @app.get("/livez", response_model=Life)
+    async def livez() -> Response:
+        """The event loops of the run's process and of this one turn. Touches neither the run nor the GPU."""
+        return JSONResponse({"alive": await run.ask("alive")})
 
-    def check(authorization: Annotated[str | None, Header()] = None) -> None:
-        if token is not None and not hmac.compare_digest((authorization or "").encode(), expected):
-            raise HTTPException(401, "expected the header `Authorization: Bearer` with the service's token")
+    @app.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness | Problem}})
+    async def readyz() -> Response:
+        """Whether the run works: it has started, and does not stop."""
+        found = await run.ask("ready")
+        return JSONResponse(found, 200 if found["ready"] else 503)
+
+
+def _add_figures(app: FastAPI, run: Run, guarded: dict[str, Any]) -> None:
+    @app.get("/metrics", response_class=Response, **guarded)
+    async def metrics() -> Response:
+        """Prometheus' text format."""
+        return Response(await run.ask("metrics"), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/status", response_model=Status, **guarded)
+    async def status() -> Response:
+        """The run in a few words."""
+        return JSONResponse(await run.ask("status"))
+
+
+def _add_wishes(app: FastAPI, run: Run, guarded: dict[str, Any]) -> None:
+    @app.post("/pause", status_code=202, **guarded)
+    async def pause() -> Paused:
+        """The run waits once the step that it is at has been taken."""
+        await run.ask("pause")
+        return Paused(paused=True)
+
+    @app.post("/resume", status_code=202, **guarded)
+    async def resume() -> Paused:
+        """It goes on."""
+        await run.ask("resume")
+        return Paused(paused=False)
+
+    @app.post("/save", status_code=202, **guarded)
+    async def save() -> Asked:
+        """It saves once the step that it is at has been taken."""
+        await run.ask("save")
+        return Asked(asked=True)
+
+
+async def _unanswered(_: Request, error: Exception) -> Response:
+    return JSONResponse({"detail": str(error)}, 503)
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    """What failed is logged by the server, and not told to strangers."""
+    return JSONResponse({"detail": "the service failed to answer; its log says why"}, 500)
+
+
+def _bearer(token: str | None) -> Any:
+    expected = (token or "").encode()
+
+    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(SCHEME)]) -> None:
+        word = given.credentials if given else ""
+        if token is not None and not hmac.compare_digest(word.encode(), expected):
+            why = "expected the header `Authorization: Bearer` with the service's token"
+            raise HTTPException(401, why, {"WWW-Authenticate": "Bearer"})
 
     return check

@@ -1,23 +1,21 @@
-"""A job with its HTTP application: one process, the run in its main thread, the application in another."""
+"""A job with its HTTP application: the run in one process, the application in another."""
 
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
-import uvicorn
 
 from octopus.core.errors import ConfigError
 from octopus.rollout.logs import new_logger
 from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train.job import Report, run_job
 from octopus.train.job_config import JobConfig
-from octopus.train.service.app import new_app
+from octopus.train.service.answers import Answers
+from octopus.train.service.fronting import fronted
 from octopus.train.service.observed import Observed
 
 LOGGER = new_logger(__name__)
@@ -71,19 +69,8 @@ def _listening(observed: Observed, host: str, port: int, token: str | None) -> I
     name = f"[{host}]" if ":" in host else host
     # Whoever has a token may come by any name.
     hosts = ["*"] if token is not None else [*LOOPBACK]
-    app = new_app(observed, hosts=hosts, token=token)
-    # Its log goes where ours goes; requests that were refused are in ours.
-    logs: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=2, **logs))
-    # Not in the main thread it leaves signals alone: they are the run's.
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
-    thread.start()
-    try:
+    with listener, fronted(Answers(observed), listener, hosts=hosts, token=token):
         yield f"{name}:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(5)
-        listener.close()
 
 
 def _token(path: Path) -> str:
