@@ -7,6 +7,7 @@ SIGINT did.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -111,7 +112,16 @@ def _config(options: argparse.Namespace) -> TrainConfig | JobConfig:
     return (parse_job if is_job(table) else parse_config)(table, source=source)
 
 
+def _hold_sigterm() -> None:
+    """SIGTERM waits in the kernel until the run listens: one that comes while libraries load is not lost.
+
+    Threads and processes that begin meanwhile never see it. Ctrl-C still ends at once what has not begun.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
 def _serve(options: argparse.Namespace) -> None:
+    _hold_sigterm()
     from octopus.train.config import TrainConfig
 
     config = _config(options)
@@ -126,6 +136,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    _hold_sigterm()
     from octopus.train.config import TrainConfig, describe
 
     config = _config(options)

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from octopus.rollout.tools import Tool, ToolResult
 
@@ -70,11 +71,12 @@ class Calls:
             return None
         return replace(result, attempts=call.attempts)
 
-    def wait(self, calls: Collection[Call]) -> None:
-        """Sleeps until one of them, of which there is at least one, may have something to say."""
+    def wait(self, calls: Collection[Call], told: Future[None] | None = None) -> None:
+        """Sleeps until one of them, of which there is at least one, may have something to say, or `told` is done."""
         deadline_s = min(call.deadline_s for call in calls)
+        futures: list[Future[Any]] = [call.settled for call in calls]
         concurrent.futures.wait(
-            [call.settled for call in calls],
+            futures if told is None else [*futures, told],
             timeout=max(0.0, deadline_s - time.monotonic()),
             return_when=concurrent.futures.FIRST_COMPLETED,
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from octopus.core.errors import CapacityExceeded, invariant
 from octopus.core.thread import Thread
-from octopus.rollout.agents import Agent, AgentLimits, State
+from octopus.rollout.agents import AgentLimits, State
 from octopus.rollout.calls import Call, Calls
+from octopus.rollout.cancelling import Cancelling
 from octopus.rollout.dialect import Dialect
 from octopus.rollout.engine import Engine
 from octopus.rollout.environment import Task
@@ -19,6 +18,7 @@ from octopus.rollout.play import Play
 from octopus.rollout.records import RolloutRecord, record_of
 from octopus.rollout.sampling import Draw
 from octopus.rollout.spans import NO_SPANS, Spans
+from octopus.rollout.table import Group, Running, Table, name_of
 from octopus.rollout.told import Told
 from octopus.rollout.tools import ToolResult
 
@@ -42,6 +42,7 @@ class Rollouts:
         most_episodes: int = 64,
         lockstep: bool = False,
         spans: Spans = NO_SPANS,
+        cancelling: Cancelling | None = None,
     ) -> None:
         """Plays on `engine`.
 
@@ -55,6 +56,7 @@ class Rollouts:
             lockstep: Everybody waits for all tools that are at work, so who shares a batch, and the order of what is
                 written, do not depend on how fast tools are: where kernels repeat their bits, so does a run.
             spans: Get the episodes and their calls of tools.
+            cancelling: Says who is to end; if there is none, nobody does.
 
         Raises:
             ValueError: nobody could be played.
@@ -69,6 +71,7 @@ class Rollouts:
         self._most_episodes = most_episodes
         self._lockstep = lockstep
         self._spans = spans
+        self._cancelling = cancelling or Cancelling()
         self._calls = Calls()
 
     def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
@@ -78,15 +81,20 @@ class Rollouts:
         memory runs out, the episode that began last pauses until another has ended; if that is not enough, it is taken
         off and played again later; an episode that does not fit even alone ends with the outcome `capacity`.
         """
-        table = _Table(groups=[_Group(task=task) for task in tasks], seats=self._most_episodes)
+        table = Table(groups=[Group(task=task) for task in tasks], seats=self._most_episodes)
+        self._cancelling.plays(table.live)
         try:
             while table.waiting or table.running:
                 self._admit(table)
                 self._settle(table)
-                self._step(table)
-                self._finish(table)
+                self._cancel(table)
+                if table.running:
+                    self._step(table)
+                    self._finish(table)
         finally:
+            self._cancelling.rests()
             for running in list(table.running):
+                self._cancelling.ended["stop", running.play.agents[0].state] += 1
                 self._leave(table, running)
             for group in table.groups:
                 self._close(group)
@@ -95,7 +103,7 @@ class Rollouts:
 
     # ---- inner workings ----
 
-    def _admit(self, table: _Table) -> None:
+    def _admit(self, table: Table) -> None:
         while table.waiting and len(table.running) < table.seats:
             group, number = table.waiting.popleft()
             play = Play(
@@ -107,10 +115,10 @@ class Rollouts:
                 limits=self._limits,
                 seed=group.task.seeds[number],
             )
-            told = Told(_name(group, number), self._spans)
-            table.running.append(_Running(group=group, number=number, play=play, told=told))
+            told = Told(name_of(group, number), self._spans)
+            table.running.append(Running(group=group, number=number, play=play, told=told))
 
-    def _root(self, group: _Group) -> Thread:
+    def _root(self, group: Group) -> Thread:
         """A thread that holds the prompt, which the rollouts of a group share."""
         graph = self._engine.graph
         if group.prompt is None:
@@ -121,7 +129,7 @@ class Rollouts:
             return root
         return graph.fork(group.prompt)[0]
 
-    def _settle(self, table: _Table) -> None:
+    def _settle(self, table: Table) -> None:
         """Begins the calls that agents have asked for, and hands over what has come back of those that are done."""
         for running in table.running:
             for agent in list(running.play.those(State.CALLING)):
@@ -138,12 +146,29 @@ class Rollouts:
                     running.play.settle(agent, result)
 
     def _come_back(self, call: Call) -> ToolResult | None:
-        """What has come back of the call; None while it is under way, for which lockstep waits."""
-        while (result := self._calls.poll(call)) is None and self._lockstep:
-            self._calls.wait([call])
+        """What has come back of the call; None while it is under way, for which lockstep waits unless it is told."""
+        told = self._cancelling.told
+        while (result := self._calls.poll(call)) is None and self._lockstep and not told.done():
+            self._calls.wait([call], told)
         return result
 
-    def _step(self, table: _Table) -> None:
+    def _cancel(self, table: Table) -> None:
+        """Ends whoever is to end."""
+        for wish in self._cancelling.taken():
+            found = table.of(wish)
+            if found is None:
+                continue  # It has ended since.
+            running, agent = found
+            state = agent.state
+            running.play.cancel(agent)
+            for one in [one for one in running.calls if one.state is State.ENDED]:
+                self._calls.abandon(running.calls.pop(one))
+                running.told.came_back(one, ToolResult(text="cancelled", ok=False))
+            self._finish(table)
+            self._engine.trim()
+            self._cancelling.carried_out(wish, state)
+
+    def _step(self, table: Table) -> None:
         """One token for everybody who needs one; if nobody does, waits for tools."""
         ready = list(table.those(State.READY))
         committing = list(table.those(State.COMMITTING))
@@ -165,14 +190,14 @@ class Rollouts:
         for (play, agent), (token, log_probability) in zip(ready, chosen, strict=True):
             play.take(agent, token, log_probability)
 
-    def _wait(self, table: _Table) -> None:
+    def _wait(self, table: Table) -> None:
         calls = [call for running in table.running for call in running.calls.values()]
         ended = any(running.play.outcome is not None for running in table.running)
         invariant(ended or bool(calls), "episodes go on, but nobody of them can do anything")
         if not ended:
-            self._calls.wait(calls)
+            self._calls.wait(calls, self._cancelling.told)
 
-    def _make_room(self, table: _Table) -> None:
+    def _make_room(self, table: Table) -> None:
         """Pauses the episode that began last, else takes one off that pauses, else ends the only one.
 
         The memory of one that pauses can be taken away by the store; what others of its threads hold, cannot.
@@ -194,17 +219,17 @@ class Rollouts:
         table.waiting.appendleft((last.group, last.number))
         table.seats = len(table.running)
 
-    def _finish(self, table: _Table) -> None:
+    def _finish(self, table: Table) -> None:
         """Records the episodes that have ended."""
         for running in [running for running in table.running if running.play.outcome is not None]:
             group, number = running.group, running.number
             scored = group.task.judge is None
-            group.records[number] = record_of(running.play, _name(group, number), scored=scored)
+            group.records[number] = record_of(running.play, name_of(group, number), scored=scored)
             self._leave(table, running)
             if len(group.records) == len(group.task.seeds):
                 self._close(group)
 
-    def _leave(self, table: _Table, running: _Running) -> None:
+    def _leave(self, table: Table, running: Running) -> None:
         """Gives back whatever an episode holds."""
         table.running.remove(running)
         for other in table.running:
@@ -215,55 +240,8 @@ class Rollouts:
         running.play.drop()
         self._engine.trim()
 
-    def _close(self, group: _Group) -> None:
+    def _close(self, group: Group) -> None:
         if group.prompt is not None:
             self._engine.graph.drop(group.prompt)
             group.prompt = None
             self._engine.trim()
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Group:
-    """A task, the thread that holds its prompt while rollouts of it are played, and their records by number."""
-
-    task: Task
-    prompt: Thread | None = None
-    records: dict[int, RolloutRecord] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class _Running:
-    """An episode that is played: one rollout of a group, whether it pauses for want of memory, the calls under way."""
-
-    group: _Group
-    number: int
-    play: Play
-    told: Told
-    paused: bool = False
-    calls: dict[Agent, Call] = field(default_factory=dict)
-
-
-def _name(group: _Group, number: int) -> str:
-    return f"{group.task.name}/{number}"
-
-
-class _Table:
-    """The episodes of one `run`.
-
-    Attributes:
-        groups: The tasks.
-        seats: Most episodes that are played at the same time.
-        waiting: Rollouts that have not begun, as group and number.
-        running: Those that are played, in the order in which they began.
-    """
-
-    def __init__(self, groups: list[_Group], seats: int) -> None:
-        self.groups = groups
-        self.seats = seats
-        self.waiting = deque((group, number) for group in groups for number in range(len(group.task.seeds)))
-        self.running: list[_Running] = []
-
-    def those(self, state: State) -> Iterator[tuple[Play, Agent]]:
-        """The agents of all episodes that are in a state."""
-        playing = [running for running in self.running if not running.paused]
-        return ((running.play, agent) for running in playing for agent in running.play.those(state))

@@ -21,8 +21,12 @@ from octopus.rollout.environment import Environment
 from octopus.rollout.modes import Mode
 from octopus.rollout.tools import ToolResult
 
-Outcome = Literal["answered", "bad_action", "turn_tokens", "thread_tokens", "turns", "capacity"]
-"""How an episode ended: its root answered, did not take an action, ran into a limit, or did not fit into memory."""
+Outcome = Literal["answered", "bad_action", "turn_tokens", "thread_tokens", "turns", "capacity", "cancelled"]
+"""How an episode ended: its root answered, did not take an action, ran into a limit, did not fit into memory, or was
+cancelled."""
+
+CUT_OFF: tuple[Outcome, ...] = ("capacity", "cancelled")
+"""Ended by no fault of what was sampled, of which nothing is learned."""
 
 
 class Play:
@@ -109,9 +113,25 @@ class Play:
     def run_out(self) -> None:
         """The episode does not fit into memory. That is no fault of what it sampled, so nothing of it is live."""
         self.outcome = "capacity"
-        for agent in self.agents:
-            for sample in agent.samples:
-                sample.live = False
+        _unlearn(self.agents)
+
+    def cancel(self, agent: Agent) -> None:
+        """Ends an agent with its descendants that have not ended; the root is the whole episode.
+
+        Nothing that they sampled is live. Who waits for them is told that they failed.
+        """
+        depth = len(agent.path)
+        ended = [one for one in self.agents if one.path[:depth] == agent.path and one.state is not State.ENDED]
+        if agent.parent is None:
+            self.outcome = "cancelled"
+            _unlearn(self.agents)
+            return
+        _unlearn(ended)
+        for one in ended:
+            one.state, one.failure, one.wait = State.ENDED, "cancelled", None
+            one.events.append(Event(kind="failed", argument="", ok=False, result="cancelled"))
+        self.graph.cancel(agent.thread)
+        self._resume()
 
     @property
     def waits(self) -> list[WaitEdge]:
@@ -210,3 +230,9 @@ class Play:
         ends = [(source.index, "committed" if source.commit else "failed") for source in agent.awaited]
         told = ", ".join(f"thread {index} {end}" for index, end in ends)
         self.respond(agent, Event(kind="wait", argument=asked, result=told))
+
+
+def _unlearn(agents: Sequence[Agent]) -> None:
+    for agent in agents:
+        for sample in agent.samples:
+            sample.live = False

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, set_seed
 from octopus.core.errors import Stopped
 from octopus.core.trace import Trace
 from octopus.retrieval.questions import Split
+from octopus.rollout.cancelling import Cancelling
 from octopus.rollout.dialect import Dialect
 from octopus.rollout.logs import new_logger
 from octopus.rollout.spans import NO_SPANS, Spans
@@ -88,12 +89,12 @@ class Job:
         self._spans = spans
         self._last = config.imitation.steps + config.grpo.steps
         self._codec = codec
-        self._trace = Trace()
+        self._trace, self._cancelling = Trace(), Cancelling()
         self._events: Events = ()
         if config.adapter is not None:
             add_adapter(model, config.adapter)
         self._engine = engine = new_engine(model, codec, config.rollout, trace=self._trace)
-        watch.graph(engine.graph)
+        watch.rollouts(engine.graph, self._cancelling)
         self._tasks = tasks
         self._greedy = self._rollouts(0.0)
         self._imitation = Imitation(
@@ -181,7 +182,9 @@ class Job:
 
     def _rollouts(self, temperature: float) -> SharedRollouts:
         config, engine = self.config.rollout, self._engine
-        rollouts = new_rollouts(engine, self._codec, config, temperature=temperature, spans=self._spans)
+        rollouts = new_rollouts(
+            engine, self._codec, config, temperature=temperature, spans=self._spans, cancelling=self._cancelling
+        )
         return SharedRollouts(rollouts, engine.backbone.model, self._ranks)
 
     def _stage(self, step: int) -> tuple[Stage, int, int]:

@@ -6,6 +6,7 @@ from transformers import PreTrainedModel
 
 from octopus.core.trace import Trace
 from octopus.rollout.agents import AgentLimits
+from octopus.rollout.cancelling import Cancelling
 from octopus.rollout.dialect import Dialect
 from octopus.rollout.engine import Engine
 from octopus.rollout.loop import Rollouts
@@ -31,7 +32,13 @@ def new_engine(
 
 
 def new_rollouts(
-    engine: Engine, codec: Dialect, config: RolloutConfig, *, temperature: float, spans: Spans = NO_SPANS
+    engine: Engine,
+    codec: Dialect,
+    config: RolloutConfig,
+    *,
+    temperature: float,
+    spans: Spans = NO_SPANS,
+    cancelling: Cancelling | None = None,
 ) -> Rollouts:
     """A player on the engine. In lockstep: who shares a batch does not depend on how fast tools are."""
     return Rollouts(
@@ -45,4 +52,5 @@ def new_rollouts(
         most_episodes=config.episodes,
         lockstep=True,
         spans=spans,
+        cancelling=cancelling,
     )

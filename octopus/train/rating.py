@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from octopus.rollout.play import CUT_OFF
 from octopus.train.advantages import group_advantages
 from octopus.train.credit.centring import centred, clipped
 from octopus.train.credit.left_out import Term
@@ -63,5 +64,5 @@ def rate(
 
 
 def comparable(group: Sequence[Played]) -> list[Played]:
-    """Those that can be compared: one that did not fit into memory was cut off by no fault of its own."""
-    return [played for played in group if played.record.outcome != "capacity"]
+    """Those that can be compared: others were cut off by no fault of their own."""
+    return [played for played in group if played.record.outcome not in CUT_OFF]

@@ -1,4 +1,6 @@
-"""SIGTERM and SIGINT: the first asks a run to save and leave; the second, or the end of its patience, ends it at once.
+"""SIGTERM and SIGINT ask a run to save and leave; the end of its patience, or Ctrl-C after that, ends it at once.
+
+Whoever sends SIGTERM twice wants the same twice, and disturbs no save.
 
 A step is abandoned where that loses nothing but its own work: as long as it has not begun to change the weights. From
 then on it is finished. Where several ranks work together no step is abandoned, since the others would wait for ever.
@@ -40,8 +42,9 @@ class Stopping:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Listens to the signals. Only the main thread of a process may."""
+        """Listens to the signals, also to a SIGTERM that was held back. Only the main thread of a process may."""
         before = {one: signal.signal(one, self._on_signal) for one in (signal.SIGTERM, signal.SIGINT)}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         try:
             yield
         finally:
@@ -98,7 +101,9 @@ class Stopping:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self._number is not None:
-            _leave(f"a second signal, {name}: left without a save", number)
+            if number == signal.SIGINT:
+                _leave("a second signal, SIGINT: left without a save", number)
+            return
         words = f"no save within {self._limit_s:g} s of {name}: left without one"
         self._patience = threading.Timer(self._limit_s, _leave, (words, number))
         self._patience.daemon = True

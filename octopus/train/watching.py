@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from octopus.core.graph import Graph
+from octopus.rollout.cancelling import Cancelling
 
 Phase = Literal["starting", "training", "saving", "evaluating", "stopping"]
 """What a run is at."""
@@ -14,8 +15,8 @@ Phase = Literal["starting", "training", "saving", "evaluating", "stopping"]
 class Watch(Protocol):
     """Told from the thread that trains; must return soon and never raise."""
 
-    def graph(self, graph: Graph) -> None:
-        """The graph that rollouts are written on, once it is there."""
+    def rollouts(self, graph: Graph, cancelling: Cancelling) -> None:
+        """The graph that rollouts are written on, once it is there, and where to ask for one to end."""
         ...
 
     def phase(self, phase: Phase) -> None:
@@ -38,8 +39,8 @@ class Watch(Protocol):
 class Nobody:
     """Does not watch."""
 
-    def graph(self, graph: Graph) -> None:
-        """See `Watch.graph`."""
+    def rollouts(self, graph: Graph, cancelling: Cancelling) -> None:
+        """See `Watch.rollouts`."""
 
     def phase(self, phase: Phase) -> None:
         """See `Watch.phase`."""

@@ -22,6 +22,7 @@ from test_service import FIGURES, client, fetch, leaves_on_sigterm, served, unti
 
 from octopus.core.graph import Graph
 from octopus.core.pool import PagePool
+from octopus.rollout.cancelling import Cancelling
 from octopus.train.service.metrics import GAUGES
 from octopus.train.service.observed import Observed
 
@@ -43,7 +44,7 @@ def promtool(*arguments: str, text: str | None = None) -> str:
 
 def page() -> str:
     observed = Observed("run")
-    observed.graph(Graph(pages=PagePool(4, page_size=4)))
+    observed.rollouts(Graph(pages=PagePool(4, page_size=4)), Cancelling())
     observed.step(1, 2, FIGURES | dict.fromkeys(GAUGES, 0.1))
     observed.saved(1)
     return client(observed).get("/metrics").text

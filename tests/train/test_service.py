@@ -32,6 +32,8 @@ from octopus import cli
 from octopus.core.graph import Graph
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool
+from octopus.rollout.agents import State
+from octopus.rollout.cancelling import Cancelling, LiveThread
 from octopus.train import saves
 from octopus.train.service.answers import Answers
 from octopus.train.service.app import new_app
@@ -59,7 +61,7 @@ def test_gauges_come_from_the_store_and_labels_are_closed() -> None:
     observed = Observed("run")
     page = client(observed)
     before = series(page.get("/metrics").text)
-    observed.graph(graph)
+    observed.rollouts(graph, Cancelling())
     root = graph.thread()
     graph.append(root, [1] * 8)
     with graph.begin_step([root]) as step:
@@ -107,6 +109,33 @@ def test_readiness_follows_the_phase_and_life_does_not() -> None:
         observed.phase(phase)  # type: ignore[arg-type]
         assert (page.get("/readyz").status_code, page.get("/livez").status_code) == (ready, 200)
         assert page.get("/status").json()["phase"] == phase
+
+
+def test_whoever_is_live_can_be_cancelled_and_nobody_else() -> None:
+    """Catches: an answer before anybody looked; a thread's number in a label; a wish carried out by whoever asks."""
+    observed, cancelling = Observed("run"), Cancelling()
+    observed.rollouts(Graph(pages=PagePool(4, page_size=4)), cancelling)
+    page = client(observed)
+    cancelling.plays(lambda: [LiveThread(thread=n, episode=f"a/{n // 100}", state=State.CALLING) for n in range(150)])
+    live = page.get("/status").json()["live"]
+    assert (live["episodes"], live["threads"], len(live["some"])) == (2, 150, 100)
+    assert live["some"][0] == {"thread": 0, "episode": "a/0", "state": "calling"}
+    assert page.post("/cancel", json={"thread": 7}).status_code == 202
+    assert page.post("/cancel", json={"episode": "a/1"}).status_code == 202
+    missing = page.post("/cancel", json={"thread": 150})
+    assert missing.status_code == 404 and "there are 150 threads of 2 episodes" in missing.json()["detail"]
+    for body in ({}, {"thread": 1, "episode": "a/0"}, {"thread": "1"}, {"thread": -1}, {"thread": True}, {"all": True}):
+        assert page.post("/cancel", json=body).status_code == 422, body
+    before = series(page.get("/metrics").text)
+    wishes = cancelling.taken()
+    assert [(wish.thread, wish.episode) for wish in wishes] == [(7, None), (None, "a/1")]
+    cancelling.carried_out(wishes[0], State.CALLING)
+    after = series(page.get("/metrics").text)
+    assert before.keys() == after.keys()
+    changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert changed.pop(("octopus_cancellations_total", "calling", "operator")) == 1
+    assert changed.pop(("octopus_cancel_release_seconds_count",)) == 1
+    assert {name.removeprefix("octopus_cancel_release_seconds_") for name, *_ in changed} == {"bucket", "sum"}
 
 
 def test_who_may_ask() -> None:

@@ -1,4 +1,4 @@
-"""The first signal saves and leaves, the second and the end of patience leave at once; nothing is lost or half done.
+"""A signal saves and leaves, Ctrl-C after it and the end of patience leave at once; nothing is lost or half done.
 
 Catches: a step that is abandoned after it has begun to change the weights, or is finished though it need not be; an
 abandoned step that leaves its traces in the save; a signal that is swallowed by work that catches every error; a run
@@ -212,7 +212,26 @@ def test_a_stopped_job_saves_and_resumes_like_one_that_was_not(
         assert path.read_bytes() == (other / path.name).read_bytes(), path.name
 
 
-def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+def slow_flush(real: Callable[[Path], None] = writing.flush) -> None:
+    """From now on a save takes seconds."""
+
+    def flush(path: Path) -> None:
+        time.sleep(0.2)
+        real(path)
+
+    writing.flush = flush
+    long()
+
+
+def test_a_second_sigterm_disturbs_no_save(tmp_path: Path) -> None:
+    """Row 46 of public bugs: the second of two, 100 ms apart, came while the save was being written, and ended it."""
+    code, said = stopped(tmp_path, *3 * [signal.SIGTERM], gap_s=0.1, at="training 2", hold=slow_flush)
+    assert (code, said[:54]) == (143, "octopus: stopped by SIGTERM after step 2 of 4; step-00")
+    found = saves.newest(tmp_path / "run", report=pytest.fail)
+    assert found is not None and found.step == 2
+
+
+def test_ctrl_c_after_a_signal_leaves_at_once(tmp_path: Path) -> None:
     came = stopped(tmp_path, signal.SIGTERM, signal.SIGINT, at="training 2", hold=deaf)
     assert came == (130, "octopus: a second signal, SIGINT: left without a save\n")
     found = saves.newest(tmp_path / "run", report=pytest.fail)

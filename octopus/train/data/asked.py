@@ -12,6 +12,7 @@ from octopus.rollout.agents import Event
 from octopus.rollout.codec import Codec
 from octopus.rollout.control import Control, framed
 from octopus.rollout.environment import NAME_END, Environment, Message
+from octopus.rollout.play import CUT_OFF
 from octopus.rollout.records import RolloutRecord
 from octopus.rollout.tools import Tool, ToolLimits, ToolOutput
 from octopus.train.data.rewards import Given, Rewards
@@ -88,8 +89,9 @@ class AskedRow:
 class RowJudge:
     """Asks the reward functions once for all rollouts of a step.
 
-    A rollout that ended without an answer has answered with nothing, an empty text; one that did not fit into memory is
-    not judged. What each function said stands in the root's events, and so in the journal of episodes.
+    A rollout that ended without an answer has answered with nothing, an empty text; one that was cut off, for want of
+    memory or by an operator, is not judged. What each function said stands in the root's events, and so in the journal
+    of episodes.
     """
 
     def __init__(self, rewards: Rewards) -> None:
@@ -99,7 +101,7 @@ class RowJudge:
         self, environments: Sequence[Environment], records: Sequence[RolloutRecord]
     ) -> list[RolloutRecord]:
         """See `Judge`."""
-        fair = [number for number, record in enumerate(records) if record.outcome != "capacity"]
+        fair = [number for number, record in enumerate(records) if record.outcome not in CUT_OFF]
         asked = [_asked(environments[number]) for number in fair]
         answers = [records[number].answer or "" for number in fair]
         ids = [_sampled_by_root(records[number]) for number in fair]

@@ -26,6 +26,7 @@ class Answers:
             "pause": observed.pause,
             "resume": observed.resume,
             "save": observed.ask_save,
+            "cancel": observed.cancel,
         }
 
     async def ask(self, question: Question, **arguments: Any) -> Any:

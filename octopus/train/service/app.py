@@ -10,6 +10,7 @@ import hmac
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -21,6 +22,8 @@ from octopus.train.service.answer_forms import (
     MALFORMED,
     PROBLEM,
     Asked,
+    CancelEpisode,
+    CancelThread,
     Life,
     Paused,
     Problem,
@@ -31,7 +34,7 @@ from octopus.train.service.asking import Failed, Run, Unanswered
 from octopus.train.service.limits import Limits
 from octopus.train.service.request_log import RequestLog
 
-BODIES: dict[str, int] = {}
+BODIES = {"/cancel": 4096}
 """Most bytes of a body by path; elsewhere there is none."""
 SCHEME = HTTPBearer(auto_error=False, description="The word in the service's token file; on loopback none.")
 NOT_DONE: dict[int | str, dict[str, Any]] = {
@@ -57,6 +60,7 @@ def new_app(run: Run, *, hosts: list[str], token: str | None) -> FastAPI:
         redirect_slashes=False,
         responses=NOT_DONE,
     )
+    app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(Unanswered, _unanswered)
     app.add_exception_handler(Failed, _failed)
     app.add_exception_handler(Exception, _failed)
@@ -116,6 +120,28 @@ def _add_wishes(app: FastAPI, run: Run, guarded: dict[str, Any]) -> None:
         """It saves once the step that it is at has been taken."""
         await run.ask("save")
         return Asked(asked=True)
+
+    more = {400: PROBLEM | {"content": dict(MALFORMED["content"])}, 404: PROBLEM, 422: PROBLEM}
+    named = guarded | {"responses": guarded["responses"] | more}
+
+    @app.post("/cancel", status_code=202, **named)
+    async def cancel(whom: CancelThread | CancelEpisode) -> Asked:
+        """It ends before the next step of the rollouts, and gives its memory back. Nothing is learned from it."""
+        told = await run.ask("cancel", **whom.model_dump())
+        if not told["found"]:
+            raise HTTPException(404, _not_live(whom, told["live"]))
+        return Asked(asked=True)
+
+
+def _not_live(whom: CancelThread | CancelEpisode, live: dict[str, Any]) -> str:
+    some = ", ".join(f"thread {one['thread']} of {one['episode']}" for one in live["some"][:5])
+    found = f"{live['threads']} threads of {live['episodes']} episodes" + f", among them {some}" * bool(some)
+    [(kind, name)] = whom.model_dump().items()
+    return f"expected something that is played just now, came {kind} {name!r}; there are {found} (GET /status)"
+
+
+async def _malformed(_: Request, __: Exception) -> Response:
+    return JSONResponse({"detail": 'expected a body like {"thread": 7} or {"episode": "name/0"}, as JSON'}, 422)
 
 
 async def _unanswered(_: Request, error: Exception) -> Response:

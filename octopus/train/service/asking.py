@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from octopus.core.errors import OctopusError
 
 Read = Literal["alive", "ready", "status", "metrics"]
-Wish = Literal["pause", "resume", "save"]
+Wish = Literal["pause", "resume", "save", "cancel"]
 Question = Read | Wish
 
 

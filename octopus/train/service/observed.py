@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octopus.core.graph import Graph
+from octopus.rollout.cancelling import Cancelling
 from octopus.train.watching import Phase
 
 PAUSE_POLL_S = 0.2
+MOST_LIVE = 100
+"""Threads that are shown by name."""
 
 
 @dataclass(kw_only=True)
@@ -73,6 +76,7 @@ class Observed:
         self.folder = folder
         self.totals = Totals()
         self.store: Graph | None = None
+        self.cancelling = Cancelling()
         self.at: Phase = "starting"
         self.taken, self.of = 0, 0
         self.last_save: int | None = None
@@ -83,9 +87,9 @@ class Observed:
 
     # ---- told by the run ----
 
-    def graph(self, graph: Graph) -> None:
-        """See `Watch.graph`."""
-        self.store = graph
+    def rollouts(self, graph: Graph, cancelling: Cancelling) -> None:
+        """See `Watch.rollouts`."""
+        self.store, self.cancelling = graph, cancelling
 
     def phase(self, phase: Phase) -> None:
         """See `Watch.phase`."""
@@ -130,6 +134,11 @@ class Observed:
             self._save_asked = True
             self._condition.notify_all()
 
+    def cancel(self, *, thread: int | None = None, episode: str | None = None) -> dict[str, Any]:
+        """Whether it is live and will end before the next step of the rollouts; and who is live."""
+        found = self.cancelling.ask(thread=thread, episode=episode)
+        return {"found": found, "live": self._live()}
+
     @property
     def ready(self) -> bool:
         """Whether it works: it has started and does not stop."""
@@ -148,7 +157,13 @@ class Observed:
                 "last_step_unix_s": self.last_step_s,
                 "figures": _plain(self.last),
                 "store": {} if self.store is None else self.store.stats().flat(),
+                "live": self._live(),
             }
+
+    def _live(self) -> dict[str, Any]:
+        live = self.cancelling.live()
+        shown = [{"thread": one.thread, "episode": one.episode, "state": one.state.value} for one in live[:MOST_LIVE]]
+        return {"episodes": len({one.episode for one in live}), "threads": len(live), "some": shown}
 
 
 def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
