@@ -14,6 +14,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,11 @@ def test_alerts_are_about_what_is_served_and_each_is_explained_and_tried() -> No
 
 
 @contextmanager
-def prometheus(folder: Path, address: str) -> Iterator[str]:
+def prometheus(folder: Path, address: str, rules: Path = OPS / "alerts.yml") -> Iterator[str]:
     """The address of a Prometheus that scrapes a service each second."""
     settings = yaml.safe_load((OPS / "prometheus.yml").read_text())
     settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    settings["rule_files"] = [str(OPS / "alerts.yml")]
+    settings["rule_files"] = [str(rules)]
     settings["scrape_configs"][0]["static_configs"][0]["targets"] = [address.removeprefix("http://")]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
     listen = f"127.0.0.1:{free_port()}"
@@ -88,6 +89,12 @@ def prometheus(folder: Path, address: str) -> Iterator[str]:
             run.kill()
 
 
+def instant(base: str, expression: str) -> float | None:
+    """What Prometheus says just now; None if it knows no such series."""
+    results = json.loads(promtool("query", "instant", "-o", "json", base, expression))
+    return float(results[0]["value"][1]) if results else None
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         return one.getsockname()[1]
@@ -95,11 +102,7 @@ def free_port() -> int:
 
 def test_prometheus_sees_what_the_run_counts(tmp_path: Path) -> None:
     with served(tmp_path) as (address, run), prometheus(tmp_path, address) as base:
-
-        def value(expression: str) -> float | None:
-            results = json.loads(promtool("query", "instant", "-o", "json", base, expression))
-            return float(results[0]["value"][1]) if results else None
-
+        value = partial(instant, base)
         until(lambda: value("up") == 1)
         until(lambda: (value("octopus_run_step") or 0) >= 2)
         fetch(f"{address}/pause", "POST")

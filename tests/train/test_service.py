@@ -211,21 +211,24 @@ def test_every_run_is_counted_once_by_one_process(
     assert "octopus serve runs one process" in capsys.readouterr().err
 
 
-def fetch(url: str, method: str = "GET") -> tuple[int, str]:
+def fetch(url: str, method: str = "GET", body: Any = None) -> tuple[int, str]:
+    data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(folder: Path, *settings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a job of many steps, and its process; killed if it still runs in the end."""
     tiny_policy.policy_folder(folder / "policy")
     (folder / "job.toml").write_text(JOB.format(folder=folder))
     command = [sys.executable, "-m", "octopus.cli", "serve", str(folder / "job.toml"), "--port", "0"]
-    command += ["--set", "grpo.steps=500", "--set", "evaluation.every_steps=500"]
+    for setting in ("grpo.steps=500", "evaluation.every_steps=500", *settings):
+        command += ["--set", setting]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
         assert run.stdout is not None
