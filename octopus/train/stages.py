@@ -241,7 +241,14 @@ def rollout_figures(records: Sequence[RolloutRecord], ratings: Sequence[Rating])
         "branches": sum(len(episode.branches) for episode in episodes),
         "sampled_tokens": sum(len(episode.sampled) for episode in episodes),
         "primitives": primitives(records),
+        "tool_calls": _tool_calls(records),
     } | asdict(footprint(episodes, page_size=PAGE_SIZE))
+
+
+def _tool_calls(records: Sequence[RolloutRecord]) -> dict[str, int]:
+    """Calls of tools by how they ended."""
+    calls = [event for record in records for events in record.events for event in events if event.attempts]
+    return dict(sorted(Counter("ok" if event.ok else "failed" for event in calls).items()))
 
 
 def _packs(rated: Sequence[RatedEpisode], *, budget_tokens: int) -> list[Pack]:

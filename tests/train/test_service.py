@@ -42,6 +42,7 @@ from octopus.train.service.observed import Observed
 FIGURES: dict[str, Any] = {
     "stage": "grpo", "updated": True, "sampled_tokens": 7, "packed_tokens": 20, "path_tokens": 30, "oom_retries": 0,
     "primitives": {"fork": 2, "commit": 1}, "outcomes": {"answered": 3}, "silent_groups": 1, "reward": 0.5,
+    "branch_term_histogram": [0, 0, 1, 0, 5, 0, 0, 2, 1], "tool_calls": {"failed": 1, "ok": 4},
     "loss": float("nan"), "rollout_seconds": 1.5, "step_seconds": 2.0, "branch_terms_undefined": 4,
 }  # fmt: skip
 
@@ -95,6 +96,9 @@ def test_steps_add_up_and_what_is_not_a_number_is_left_out() -> None:
     assert found[("octopus_episodes_total", "answered")] == 6 and found[("octopus_episodes_total", "capacity")] == 0
     assert found[("octopus_step_seconds_total", "rollout")] == 3.0
     assert found[("octopus_branch_terms_undefined_total",)] == 8
+    terms = [found[("octopus_branch_terms_total", low)] for low in ("-Inf", "-0.5", "-0.01", "0.5", "1.0")]
+    assert terms == [0, 2, 10, 4, 2]
+    assert [found[("octopus_tool_calls_total", outcome)] for outcome in ("ok", "failed")] == [8, 2]
     assert found[("octopus_last_step_timestamp_seconds",)] == 1_000.5
     assert found[("octopus_reward",)] == 0.5 and ("octopus_loss",) not in found
     assert (found[("octopus_run_step",)], found[("octopus_run_steps_planned",)]) == (2, 5)
@@ -227,7 +231,8 @@ def served(folder: Path, *settings: str) -> Iterator[tuple[str, subprocess.Popen
     tiny_policy.policy_folder(folder / "policy")
     (folder / "job.toml").write_text(JOB.format(folder=folder))
     command = [sys.executable, "-m", "octopus.cli", "serve", str(folder / "job.toml"), "--port", "0"]
-    for setting in ("grpo.steps=500", "evaluation.every_steps=500", *settings):
+    # No save comes but the one that is asked for: one that is there already is not written again.
+    for setting in ("grpo.steps=500", "evaluation.every_steps=500", "run.save_every_steps=500", *settings):
         command += ["--set", setting]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:

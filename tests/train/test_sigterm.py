@@ -24,7 +24,8 @@ from test_service import fetch, served, until
 from octopus.train import saves
 
 LIMIT_S = 20.0
-SETTINGS = ["imitation.steps=60", "grpo.steps=60", "evaluation.every_steps=10", "run.save_every_steps=5"]
+SETTINGS = ["model.name=shipped", "imitation.steps=20", "grpo.steps=250", "grpo.questions=1", "rollout.turn_tokens=32"]
+SETTINGS += ["evaluation.every_steps=5", "run.save_every_steps=3"]
 
 
 def command(verb: str, folder: Path, *more: str) -> list[str]:

@@ -18,6 +18,7 @@ from octopus.core.stats import PoolStats, StoreStats
 from octopus.rollout.agents import State
 from octopus.rollout.cancelling import LONGEST_S, Cancelling, Reason
 from octopus.rollout.play import Outcome
+from octopus.train.credit.crediting import EDGES
 from octopus.train.service.families import Values, closed, counter, gauge, histogram
 from octopus.train.service.observed import Observed
 from octopus.train.watching import Phase
@@ -95,9 +96,13 @@ class RunCollector(Collector):
         yield counter("zero_variance_groups", "Groups whose rewards are all equal.", (), {(): of.silent_groups})
         yield counter("branch_terms_undefined", "Branch credits without a comparison.", (), {(): of.terms_undefined})
         yield counter("branch_terms_clipped", "Branch credits beyond the clip.", (), {(): of.terms_clipped})
+        cells: Values = {(low,): of.terms[cell] for cell, low in enumerate(("-Inf", *map(str, EDGES)))}
+        yield counter("branch_terms", "Branch credits by the lower end of their range.", ("at_least",), cells)
+        yield counter("tool_calls", "Calls of tools.", ("outcome",), closed(of.tool_calls, ("ok", "failed")))
         yield counter("train_oom_retries", "Passes of the trainer tried again in parts.", (), {(): of.oom_retries})
         yield counter("step_seconds", "Time spent in parts of steps.", ("part",), closed(of.seconds, PARTS))
         yield counter("saves", "Saves written.", (), {(): of.saves})
+        yield counter("save_seconds", "Time that writing them took.", (), {(): of.save_s})
         if self._observed.last_save is not None:
             yield gauge("last_save_step", "The newest save.", (), {(): self._observed.last_save})
 

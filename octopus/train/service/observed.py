@@ -30,9 +30,12 @@ class Totals:
         primitives, outcomes: By name.
         silent_groups: Groups whose rewards are all equal.
         terms_undefined, terms_clipped: Branch terms.
+        terms: Branch terms that are defined, by the cell of the histogram that they fall into.
+        tool_calls: Calls of tools, by whether they failed.
         oom_retries: Passes of the trainer that ran out of memory and were tried again.
         seconds: By part of a step.
         saves: Saves written.
+        save_s: Time that they took.
     """
 
     steps: Counter[str] = field(default_factory=Counter)
@@ -45,9 +48,12 @@ class Totals:
     silent_groups: int = 0
     terms_undefined: int = 0
     terms_clipped: int = 0
+    terms: Counter[int] = field(default_factory=Counter)
+    tool_calls: Counter[str] = field(default_factory=Counter)
     oom_retries: int = 0
     seconds: Counter[str] = field(default_factory=Counter)
     saves: int = 0
+    save_s: float = 0.0
 
     def add(self, figures: Mapping[str, Any]) -> None:
         """Counts a step."""
@@ -61,6 +67,8 @@ class Totals:
         self.silent_groups += figures.get("silent_groups", 0)
         self.terms_undefined += figures.get("branch_terms_undefined", 0)
         self.terms_clipped += figures.get("branch_terms_clipped", 0)
+        self.terms.update(dict(enumerate(figures.get("branch_term_histogram", ()))))
+        self.tool_calls.update(figures.get("tool_calls", {}))
         self.oom_retries += figures["oom_retries"]
         for part, name in (("rollout", "rollout_seconds"), ("credit", "credit_seconds"), ("update", "step_seconds")):
             self.seconds[part] += figures.get(name, 0.0)
@@ -78,6 +86,7 @@ class Observed:
         self.store: Graph | None = None
         self.cancelling = Cancelling()
         self.at: Phase = "starting"
+        self._since_s = time.monotonic()
         self.taken, self.of = 0, 0
         self.last_save: int | None = None
         self.last_step_s: float | None = None  # Unix time.
@@ -93,7 +102,7 @@ class Observed:
 
     def phase(self, phase: Phase) -> None:
         """See `Watch.phase`."""
-        self.at = phase
+        self.at, self._since_s = phase, time.monotonic()
 
     def step(self, step: int, of: int, figures: Mapping[str, Any]) -> None:
         """See `Watch.step`."""
@@ -105,6 +114,7 @@ class Observed:
         """See `Watch.saved`."""
         with self._condition:
             self.totals.saves += 1
+            self.totals.save_s += time.monotonic() - self._since_s
             self.last_save = step
 
     def between_steps(self, stopping: Callable[[], bool]) -> bool:
