@@ -28,7 +28,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "dashboard.png"
 COLUMNS = 3
 PANEL_INCHES = (4.2, 1.9)
 WINDOW_S, POINT_S, PAUSE_S = 10, 2, 12
-HEADROOM, COLOURS = 1.35, 48
+HEADROOM, COLOURS = 1.35, 192
 AXES = {"s": "s", "cps": "1/s", "percentunit": "", "short": "", "bytes": "bytes"}
 
 Drawn = Sequence[tuple[Line, Series]]
