@@ -1,4 +1,4 @@
-"""Draws every panel of ops/dashboard.json from what Prometheus has recorded of a run: docs/dashboard.svg.
+"""Draws every panel of ops/dashboard.json from what Prometheus has recorded of a run: docs/dashboard.png.
 
     PYTHONPATH=.:tests:tests/train python benchmarks/dashboard_picture.py
 
@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -19,13 +20,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from panels import Line, Series, asked, dashboard, lines_of, small_run
+from PIL import Image
 from test_alerts import prometheus
 from test_service import fetch, leaves_on_sigterm, until
 
-TARGET = Path(__file__).parent.parent / "docs" / "dashboard.svg"
+TARGET = Path(__file__).parent.parent / "docs" / "dashboard.png"
 COLUMNS = 3
 PANEL_INCHES = (4.2, 1.9)
 WINDOW_S, POINT_S, PAUSE_S = 10, 2, 12
+HEADROOM, COLOURS = 1.35, 192
 AXES = {"s": "s", "cps": "1/s", "percentunit": "", "short": "", "bytes": "bytes"}
 
 Drawn = Sequence[tuple[Line, Series]]
@@ -39,7 +42,7 @@ def recorded(seconds: float) -> Mapping[str, Drawn]:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with small_run(folder) as (address, run), prometheus(folder, address) as base:
+        with small_run(folder, "grpo.steps=150") as (address, run), prometheus(folder, address) as base:
             until(lambda: fetch(f"{address}/readyz")[0] == 200)
             begin_s = time.time()
             time.sleep(seconds / 2)
@@ -61,7 +64,7 @@ def recorded(seconds: float) -> Mapping[str, Drawn]:
 
 def draw(panels: Mapping[str, Drawn]) -> Figure:
     """All panels in the order of the dashboard."""
-    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "octopus", "font.size": 7}
+    mpl.rcParams |= {"font.size": 7, "xtick.labelsize": 6, "ytick.labelsize": 6}
     rows = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(COLUMNS * PANEL_INCHES[0], rows * PANEL_INCHES[1]), layout="constrained")
     places = figure.subplots(rows, COLUMNS, squeeze=False).flat
@@ -80,11 +83,12 @@ def panel(axes: Axes, title: str, drawn: Drawn) -> None:
     axes.set_title(title, loc="left", fontsize=8, fontweight="bold")
     axes.set_ylabel(AXES[unit])
     axes.set_xlabel("s")
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    values = [value for _, series in drawn for _, value in series.points]
+    axes.set_ylim(min(0.0, *values), HEADROOM * max(values) or 1.0)
     if unit == "percentunit":
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=5.5, ncols=2, loc="upper left", framealpha=0.6)
+    axes.legend(fontsize=5.5, ncols=3, loc="upper left", frameon=False)
 
 
 def main() -> None:
@@ -94,7 +98,9 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=120.0, help="how long the run is watched")
     options = parser.parse_args()
-    draw(recorded(options.seconds)).savefig(TARGET, metadata={"Date": None})
+    buffer = BytesIO()
+    draw(recorded(options.seconds)).savefig(buffer, dpi=110)
+    Image.open(buffer).convert("RGB").quantize(COLOURS).save(TARGET, optimize=True)
     print(f"{TARGET.name}: {TARGET.stat().st_size / 1e3:.0f} kB")
 
 

@@ -10,11 +10,15 @@ import time
 from contextlib import ExitStack
 
 import pytest
+from fastapi.testclient import TestClient
 from http_edge import MadeUp, closed_within, edge, received, request, status, statuses
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from octopus.train.service import app
 from octopus.train.service.asking import Unanswered
-from octopus.train.service.limits import MOST_HEADER_BYTES, MOST_HEADERS, MOST_TARGET_BYTES
+from octopus.train.service.limits import MOST_HEADER_BYTES, MOST_HEADERS, MOST_TARGET_BYTES, Limits
 
 
 def test_only_declared_methods() -> None:
@@ -77,6 +81,9 @@ def test_there_is_no_body_where_none_is_expected() -> None:
         assert status(at.send(request("POST", "/pause", "Content-Length: 0"))) == 202
         smuggled = request("POST", "/pause", "Content-Length: 30", body=request("POST", "/save"), keep=True)
         assert statuses(at.send(smuggled)) == [413]
+        with at.open() as wire:
+            wire.sendall(request("POST", "/pause", "Content-Length: 1000000000000", keep=True))
+            assert closed_within(wire, 0.5)
     assert run.asked == ["pause"]
 
 
@@ -91,6 +98,18 @@ def test_a_body_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
         assert run.asked == []
         assert status(at.send(request("POST", "/pause", "Content-Length: 8", body=b"12345678"))) == 202
         assert status(at.send(request("POST", "/pause", chunked, body=b"5\r\n12345\r\n0\r\n\r\n"))) == 202
+
+
+def test_a_body_that_was_measured_is_handed_on() -> None:
+    """Catches: an application that gets a body without its beginning, or none."""
+
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(await Request(scope, receive).body())(scope, receive, send)
+
+    page = TestClient(Limits(echo, methods={}, bodies={"/": 8}))
+    assert page.post("/", content=b"12345678").content == b"12345678"
+    assert page.post("/", content=iter([b"1234", b"5678"])).content == b"12345678"
+    assert page.post("/", content=iter([b"12345", b"6789"])).status_code == 413
 
 
 MALFORMED = [

@@ -111,7 +111,7 @@ async def _serve(listener: socket.socket, line: socket.socket) -> None:
         try:
             await run.listen()
         finally:
-            server.should_exit = True
+            server.should_exit = server.force_exit = True  # Nobody can answer what is still open.
 
     await asyncio.gather(until_the_run_ends(), server.serve(sockets=[listener]))
 
