@@ -17,13 +17,15 @@ import torch
 from interpreted_packed import SMALL, check
 from interpreted_paged import Pool, expected
 from numeric import causal_plan, make_plan
+from random_graphs import random_episode
 from torch import Tensor
 
 from octopus.attention.dag import packed
 from octopus.attention.dag.groups import Sight
 from octopus.attention.dag.paged import PagedPass
+from octopus.attention.exports import dense_view
 from octopus.attention.libraries.kernel import LibraryPass
-from octopus.attention.plan import Plan, Slice
+from octopus.attention.plan import Plan, Slice, lower
 from octopus.attention.windowed import windowed
 
 CPU = torch.device("cpu")
@@ -83,6 +85,35 @@ def eight_slices_on_the_same_rows() -> float:
 
     first = run()
     return float(np.mean([not all(map(torch.equal, first, run())) for _ in range(3)]))
+
+
+def nan_of_others(seed: int) -> float:
+    """A NaN in a key or a value is the NaN of those who see it, in outputs and gradients, and nobody else's."""
+    plan = lower(random_episode(seed, size=30).graph.segments)
+    draw = torch.Generator().manual_seed(seed)
+    shape = (2, plan.length, 16)
+    q, d_out = (torch.randn(shape, generator=draw) for _ in range(2))
+    stored = [torch.randn(shape, generator=draw)[:1] for _ in range(2)]
+    made = LibraryPass.of("triton", plan, None, CPU, torch.float32, 16)
+    seen_TT = torch.from_numpy(dense_view(plan)[0])
+
+    def run(k: Tensor, v: Tensor) -> list[Tensor]:
+        out, lse = made.forward(q, k, v, 0.3)
+        return [out, *made.backward(d_out, q, k, v, out, lse, 0.3)]
+
+    clean, wrong = run(*stored), 0
+    for row in torch.randperm(plan.length, generator=draw)[:4].tolist():
+        reader_T = seen_TT[:, row]
+        shared_T = seen_TT[reader_T].any(0)  # Keys whose gradient comes from somebody who sees the NaN.
+        for which in (0, 1):
+            odd = [x.clone() for x in stored]
+            odd[which][:, row] = torch.nan
+            out, dq, dk, dv = run(*odd)
+            for got, before, of_T in ((out, clean[0], reader_T), (dq, clean[1], reader_T), (dk, clean[2], shared_T)):
+                wrong += not torch.equal(got[:, ~of_T], before[:, ~of_T])
+                wrong += not got[:, of_T].isnan().any(-1).all()
+            wrong += not torch.equal(dv[:, ~shared_T], clean[3][:, ~shared_T])
+    return float(wrong)
 
 
 # ---- paged ----
@@ -168,6 +199,8 @@ if __name__ == "__main__":
         print(name, error)
     for prefix in (2, 3000):
         print(f"one_behind_{prefix}", weight_of_the_suffix(prefix))
+    for seed in (1, 2):
+        print(f"nan_of_others_{seed}", nan_of_others(seed))
     whole = (cut_causal_square, eight_slices_on_the_same_rows, heads_repeat, where_pages_lie, a_plan_after_another)
     for case in whole:
         print(case.__name__, case())

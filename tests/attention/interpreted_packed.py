@@ -25,7 +25,7 @@ from octopus.attention.reference import attend_reference
 from octopus.attention.rope import Rope
 from octopus.attention.windowed import windowed
 
-SHORT, LONG = (Blocks(other=rows, warps=4, stages=1) for rows in (16, 32))
+SHORT, LONG = (Blocks(other=rows, rest=16, warps=4, stages=1) for rows in (16, 32))
 SMALL = KernelTable(own=16, forward=SHORT, queries=LONG, keys=SHORT, values=LONG)
 
 

@@ -27,7 +27,7 @@ from octopus.attention.plan import Plan, lower
 from octopus.verify.probe import Shape, probe
 
 CPU = torch.device("cpu")
-SMALL = Blocks(other=16, warps=4, stages=1)
+SMALL = Blocks(other=16, rest=16, warps=4, stages=1)
 
 
 def packed_pairs(plan: Plan, shape: Shape) -> np.ndarray:

@@ -17,7 +17,7 @@ from triton import compiler, knobs
 from triton.backends.compiler import GPUTarget
 
 from octopus.attention.dag import gradient_kernels, packed_kernels, paged_kernels
-from octopus.attention.dag.packed import REST, kernel_table
+from octopus.attention.dag.packed import kernel_table
 from octopus.attention.dag.paged import PARTS, tile_shape
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -92,7 +92,7 @@ def test_packed_kernels_compile(dim: int, tmp_path: Path) -> None:
         (gradient_kernels.key_gradients, table.keys),
         (gradient_kernels.value_gradients, table.values),
     ):
-        constants = {"SHARE": 4, "DIM": dim, "OWN": table.own, "OTHER": blocks.other, "REST": REST}
+        constants = {"SHARE": 4, "DIM": dim, "OWN": table.own, "OTHER": blocks.other, "REST": blocks.rest}
         boxes = dict.fromkeys(("q_desc", "d_desc", "k_desc", "v_desc"), blocks.other)
         check(compiled(kernel, constants, boxes=boxes, warps=blocks.warps, stages=blocks.stages), tmp_path)
     compiled(gradient_kernels.row_dots, {"DIM": dim, "BLOCK": 16})
@@ -113,7 +113,7 @@ def test_paged_kernels_compile(dim: int, tmp_path: Path) -> None:
 
 def test_too_few_registers_are_noticed(tmp_path: Path) -> None:
     """The test of the tests: with half the warps, a sum needs more registers of a thread than there are."""
-    constants = {"SHARE": 4, "DIM": 256, "OWN": 128, "OTHER": 64, "REST": REST}
+    constants = {"SHARE": 4, "DIM": 256, "OWN": 128, "OTHER": 64, "REST": 16}
     boxes = dict.fromkeys(("k_desc", "v_desc"), 64)
     made = compiled(packed_kernels.attend_spans, constants, boxes=boxes, warps=4, stages=2)
     with pytest.raises(AssertionError, match="spill"):

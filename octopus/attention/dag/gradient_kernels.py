@@ -13,11 +13,14 @@ from octopus.attention.dag.span_kernels import (
     LOG2E,
     all_rows,
     log_sums,
+    numbers_only,
     rows_at,
     shown,
     some_rows,
     span_at,
+    spoiled,
     tile_at,
+    touched,
 )
 
 
@@ -49,9 +52,10 @@ def _query_block(
         keys = all_rows(k_desc, kv_head, at, BLOCK, DIM)
         values = all_rows(v_desc, kv_head, at, BLOCK, DIM)
     weights = tl.exp2(tl.dot(q, tl.trans(keys), input_precision="ieee") * scale - lse[:, None])
-    if MASKED:
-        weights = tl.where(shown(spans_S7, span, o, x, x1), weights, 0.0)
     d_scores = weights * (tl.dot(d_out, tl.trans(values), input_precision="ieee") - dots[:, None])
+    if MASKED:  # Last: a key that a row does not see may be NaN, and so may its value.
+        d_scores = tl.where(shown(spans_S7, span, o, x, x1), d_scores, 0.0)
+        keys, _ = numbers_only(keys)
     return tl.dot(d_scores.to(keys.dtype), keys, dq, input_precision="ieee")
 
 
@@ -112,8 +116,9 @@ def _key_block(
         dots_x = tl.load(dots + x)
     weights = tl.exp2(tl.dot(k, tl.trans(queries), input_precision="ieee") * scale - lse_x[None, :])
     d_scores = weights * (tl.dot(v, tl.trans(d_rows), input_precision="ieee") - dots_x[None, :])
-    if MASKED:  # Last: a key that nobody sees may be NaN, and so may its value.
+    if MASKED:  # Last: so may a query, and its output's gradient.
         d_scores = tl.where(shown(spans_S7, span, o, x, x1), d_scores, 0.0)
+        queries, _ = numbers_only(queries)
     return tl.dot(d_scores.to(queries.dtype), queries, dk, input_precision="ieee")
 
 
@@ -148,15 +153,18 @@ def key_gradients(
 
 @triton.jit
 def _value_block(
-    k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv, scale,
+    k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv, touch, scale,
     DIM: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     x = at + tl.arange(0, BLOCK)
     queries, d_rows, lse_x = _queries(q_desc, d_desc, head, q, d_out, lse, q_row, d_row, at, x, x1, DIM, BLOCK, MASKED)
     weights = tl.exp2(tl.dot(k, tl.trans(queries), input_precision="ieee") * scale - lse_x[None, :])
     if MASKED:
-        weights = tl.where(shown(spans_S7, span, o, x, x1), weights, 0.0)
-    return tl.dot(weights.to(d_rows.dtype), d_rows, dv, input_precision="ieee")
+        seen = shown(spans_S7, span, o, x, x1)
+        weights = tl.where(seen, weights, 0.0)
+        d_rows, odd = numbers_only(d_rows)
+        touch |= touched(seen, odd)
+    return tl.dot(weights.to(d_rows.dtype), d_rows, dv, input_precision="ieee"), touch
 
 
 @triton.jit
@@ -172,18 +180,19 @@ def value_gradients(
     o = t0 + tl.arange(0, OWN)
     k = some_rows(k_GLD + kv_head * k_head, k_row, t0, present, OWN, DIM)
     dv = tl.zeros((OWN, DIM), tl.float32)
+    touch = tl.zeros((OWN,), tl.int32)
     for head in tl.range(kv_head * SHARE, kv_head * SHARE + SHARE, num_stages=1, disable_licm=True):
         q, d_out, lse = q_HTD + head * q_head, d_out_HTD + head * d_head, lse_HT + head * lse_head
         for span in tl.range(first, last, num_stages=1, disable_licm=True):
             x0, whole, x1 = span_at(spans_S7, span, OTHER)
             for at in tl.range(x0, whole, OTHER, disable_licm=True):
-                dv = _value_block(k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv,
-                                  scale * LOG2E, DIM, OTHER, False)  # fmt: skip
+                dv, touch = _value_block(k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at,
+                                         x1, dv, touch, scale * LOG2E, DIM, OTHER, False)  # fmt: skip
             for at in tl.range(whole, x1, REST, disable_licm=True):
-                dv = _value_block(k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at, x1, dv,
-                                  scale * LOG2E, DIM, REST, True)  # fmt: skip
+                dv, touch = _value_block(k, q_desc, d_desc, head, q, d_out, lse, q_row, d_row, spans_S7, span, o, at,
+                                         x1, dv, touch, scale * LOG2E, DIM, REST, True)  # fmt: skip
     slot = dv_NGMD + (number * kv_heads + kv_head) * OWN * DIM
-    tl.store(rows_at(slot, DIM, OWN, DIM), dv, mask=present[:, None])
+    tl.store(rows_at(slot, DIM, OWN, DIM), spoiled(dv, touch), mask=present[:, None])
 
 
 @triton.jit

@@ -31,23 +31,29 @@ from octopus.attention.libraries.rows import Angles, sum_rotated
 UNCUT = 1 << 62
 MOST_CELLS = 1 << 22
 """Of a key tile: longer prefixes are cut into fixed chunks, so that no program works long after all others."""
-REST = 32  # Rows of a product with a mask.
 ROWS = 16  # Of a program that only adds up or multiplies.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blocks:
-    """How a kernel runs: rows of the other side in a product, warps and pipeline stages."""
+    """How a kernel runs.
+
+    Attributes:
+        other: Rows of the other side in a product.
+        rest: The same where a mask is needed, which takes registers.
+        warps: Of a program.
+        stages: Of its pipeline.
+    """
 
     other: int
+    rest: int
     warps: int
     stages: int
 
     @property
     def launch(self) -> dict[str, int]:
-        """As a launch takes them. What needs a mask goes by smaller blocks."""
-        rest = min(REST, self.other)
-        return {"OTHER": self.other, "REST": rest, "num_warps": self.warps, "num_stages": self.stages}
+        """As a launch takes them."""
+        return {"OTHER": self.other, "REST": self.rest, "num_warps": self.warps, "num_stages": self.stages}
 
     def boxes(self, *tensors: Tensor) -> list[TensorDescriptor]:
         """Descriptors of the other side's rows."""
@@ -67,27 +73,18 @@ class KernelTable:
 
 def kernel_table(head_dim: int) -> KernelTable:
     """A fixed table: tuning at run time costs seconds a shape."""
+    wide = Blocks(other=128, rest=32, warps=8, stages=3)
+    half = Blocks(other=64, rest=32, warps=8, stages=3)
+    slim = Blocks(other=32, rest=16, warps=8, stages=3)
     sizes: Mapping[int, KernelTable] = {
-        64: KernelTable(
-            own=128,
-            forward=Blocks(other=128, warps=8, stages=3),
-            queries=Blocks(other=128, warps=8, stages=3),
-            keys=Blocks(other=128, warps=8, stages=3),
-            values=Blocks(other=128, warps=8, stages=3),
-        ),
-        128: KernelTable(
-            own=128,
-            forward=Blocks(other=128, warps=8, stages=3),
-            queries=Blocks(other=64, warps=8, stages=3),
-            keys=Blocks(other=64, warps=8, stages=3),
-            values=Blocks(other=64, warps=8, stages=3),
-        ),
+        64: KernelTable(own=128, forward=wide, queries=wide, keys=wide, values=wide),
+        128: KernelTable(own=128, forward=wide, queries=half, keys=half, values=half),
         256: KernelTable(
             own=128,
-            forward=Blocks(other=64, warps=8, stages=2),
-            queries=Blocks(other=32, warps=8, stages=3),
-            keys=Blocks(other=32, warps=8, stages=3),
-            values=Blocks(other=32, warps=8, stages=3),
+            forward=Blocks(other=64, rest=16, warps=8, stages=2),
+            queries=slim,
+            keys=slim,
+            values=slim,
         ),
     }
     return next(table for dim, table in sizes.items() if head_dim <= dim)

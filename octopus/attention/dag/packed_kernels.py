@@ -9,13 +9,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from octopus.attention.dag.span_kernels import LOG2E, all_rows, rows_at, shown, some_rows, span_at, tile_at
+from octopus.attention.dag.span_kernels import (
+    LOG2E,
+    all_rows,
+    numbers_only,
+    rows_at,
+    shown,
+    some_rows,
+    span_at,
+    spoiled,
+    tile_at,
+    touched,
+)
 
 
 @triton.jit
 def _attend_block(
-    q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1, top, total, mixed, scale,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
+    q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1, top, total, mixed, touch,
+    scale, DIM: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """One step of the online softmax."""
     x = at + tl.arange(0, BLOCK)
@@ -27,12 +38,16 @@ def _attend_block(
         values = all_rows(v_desc, kv_head, at, BLOCK, DIM)
     scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
     if MASKED:
-        scores = tl.where(shown(spans_S7, span, o, x, x1), scores, float("-inf"))
+        seen = shown(spans_S7, span, o, x, x1)
+        scores = tl.where(seen, scores, float("-inf"))
+        values, odd = numbers_only(values)
     higher = tl.maximum(top, tl.max(scores, 1))
     base = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN.
     weights, fade = tl.exp2(scores - base[:, None]), tl.exp2(top - base)
     mixed = tl.dot(weights.to(values.dtype), values, mixed * fade[:, None], input_precision="ieee")
-    return higher, total * fade + tl.sum(weights, 1), mixed
+    if MASKED:
+        touch |= touched(seen, odd)
+    return higher, total * fade + tl.sum(weights, 1), mixed, touch
 
 
 @triton.jit
@@ -51,16 +66,21 @@ def attend_spans(
     top = tl.full((OWN,), float("-inf"), tl.float32)
     total = tl.zeros((OWN,), tl.float32)
     mixed = tl.zeros((OWN, DIM), tl.float32)
+    touch = tl.zeros((OWN,), tl.int32)
     for span in tl.range(first, last, num_stages=1, disable_licm=True):
         x0, whole, x1 = span_at(spans_S7, span, OTHER)
         for at in tl.range(x0, whole, OTHER, disable_licm=True):
-            top, total, mixed = _attend_block(q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1,
-                                              top, total, mixed, scale * LOG2E, DIM, OTHER, False)  # fmt: skip
+            top, total, mixed, touch = _attend_block(
+                q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1, top, total, mixed, touch,
+                scale * LOG2E, DIM, OTHER, False,
+            )  # fmt: skip
         for at in tl.range(whole, x1, REST, disable_licm=True):
-            top, total, mixed = _attend_block(q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1,
-                                              top, total, mixed, scale * LOG2E, DIM, REST, True)  # fmt: skip
+            top, total, mixed, touch = _attend_block(
+                q, k_desc, v_desc, kv_head, k, v, k_row, v_row, spans_S7, span, o, at, x1, top, total, mixed, touch,
+                scale * LOG2E, DIM, REST, True,
+            )  # fmt: skip
     divisor = tl.where(total > 0, total, 1.0)
     out = rows_at(out_HTD + head * out_head + t0 * out_row, out_row, OWN, DIM)
-    tl.store(out, (mixed / divisor[:, None]).to(out_HTD.dtype.element_ty), mask=present[:, None])
+    tl.store(out, spoiled(mixed / divisor[:, None], touch).to(out_HTD.dtype.element_ty), mask=present[:, None])
     lse = tl.where(total > 0, (top + tl.log2(divisor)) / LOG2E, float("-inf"))
     tl.store(lse_HT + head * lse_head + o, lse, mask=present)

@@ -48,8 +48,8 @@ class TileShape:
 
 def tile_shape(head_dim: int) -> TileShape:
     """A fixed table, since tuning at run time costs seconds a shape."""
-    block, stages = (128, 3) if head_dim <= 64 else (64, 3) if head_dim <= 128 else (64, 2)
-    return TileShape(few_m=16, many_m=128, block=block, singles=32, warps=8, stages=stages)
+    block, singles, stages = (128, 32, 3) if head_dim <= 64 else (64, 32, 3) if head_dim <= 128 else (64, 16, 2)
+    return TileShape(few_m=16, many_m=128, block=block, singles=singles, warps=8, stages=stages)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

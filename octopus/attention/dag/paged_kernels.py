@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)
+from octopus.attention.dag.span_kernels import LOG2E, numbers_only, spoiled, touched
 
 
 @triton.jit
@@ -42,6 +42,7 @@ def _tile(
     top = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     mixed = tl.zeros((BLOCK_M, WIDTH), tl.float32)
+    touch = tl.zeros((BLOCK_M,), tl.int32)
     for at in range(tl.load(item), tl.load(item + 1)):
         slot = tl.load(blocks_B + at)
         keys = tl.reshape(k_desc.load([kv_head, slot, 0]), (BLOCK_N, WIDTH))
@@ -61,12 +62,13 @@ def _tile(
         scores = tl.dot(q, tl.trans(keys), input_precision="ieee")
         seen = (n[None, :] < part_stop[:, None]) & (n < stop)[None, :]
         top, total, weights, fade = _weighed(tl.where(seen, scores, float("-inf")), scale, top, total)
-        values = tl.load(v + (slot * v_slot)[:, None] + d[None, :], mask=here, other=0)
+        values, odd = numbers_only(tl.load(v + (slot * v_slot)[:, None] + d[None, :], mask=here, other=0))
         mixed = tl.dot(weights.to(values.dtype), values, mixed * fade[:, None], input_precision="ieee")
+        touch |= touched(seen, odd)
         n += SINGLE_N
     place = part.to(tl.int64) * heads + kv_head * SHARE + m % SHARE
     divisor = tl.where(total > 0, total, 1.0)
-    out = (mixed / divisor[:, None]).to(out_PHD.dtype.element_ty)
+    out = spoiled(mixed / divisor[:, None], touch).to(out_PHD.dtype.element_ty)
     tl.store(out_PHD + (place * DIM)[:, None] + d[None, :], out, mask=present[:, None] & (d < DIM)[None, :])
     tl.store(lse_PH + place, tl.where(total > 0, (top + tl.log2(divisor)) / LOG2E, float("-inf")), mask=present)
 

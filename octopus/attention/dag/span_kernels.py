@@ -59,6 +59,25 @@ def all_rows(desc, head, at, BLOCK: tl.constexpr, DIM: tl.constexpr):
 
 
 @triton.jit
+def numbers_only(rows):
+    """The rows with 0 for what is no finite number, and which rows had such. A weight of 0 does not silence a NaN."""
+    fine = tl.abs(rows.to(tl.float32)) < float("inf")
+    return tl.where(fine, rows, 0.0).to(rows.dtype), tl.max((~fine).to(tl.int32), 1) > 0
+
+
+@triton.jit
+def touched(seen, odd):
+    """1 for each row that sees an odd one, else 0."""
+    return tl.max((seen & odd[None, :]).to(tl.int32), 1)
+
+
+@triton.jit
+def spoiled(summed, touch):
+    """The sums with NaN for the rows that were touched. Once, at the end: products under way own their sums."""
+    return tl.where((touch > 0)[:, None], float("nan"), summed)
+
+
+@triton.jit
 def log_sums(lse, x, here, MASKED: tl.constexpr):
     """In base 2; infinite for a row that sees nothing, as exp2(... - inf) is 0."""
     if MASKED:
