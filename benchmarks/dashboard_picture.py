@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:tests:tests/train python benchmarks/dashboard_picture.py
 
-The run is the example's job, made small, with too few pages for its episodes, so that the memory ladder has work. In
-the middle it is told to pause and to save.
+The run is the example's job, made small, with too few pages for its episodes, so that the memory ladder has work. An
+episode is cancelled, and in the middle the run is told to pause and to save.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from matplotlib.ticker import PercentFormatter
 from panels import Line, Series, asked, dashboard, lines_of, small_run
 from PIL import Image
 from test_alerts import prometheus
+from test_operating import cancel_one
 from test_service import fetch, leaves_on_sigterm, until
 
 TARGET = Path(__file__).parent.parent / "docs" / "dashboard.png"
@@ -45,7 +46,9 @@ def recorded(seconds: float) -> Mapping[str, Drawn]:
         with small_run(folder, "grpo.steps=150") as (address, run), prometheus(folder, address) as base:
             until(lambda: fetch(f"{address}/readyz")[0] == 200)
             begin_s = time.time()
-            time.sleep(seconds / 2)
+            time.sleep(seconds / 4)
+            until(lambda: cancel_one(address))
+            time.sleep(seconds / 4)
             fetch(f"{address}/pause", "POST")
             fetch(f"{address}/save", "POST")
             time.sleep(PAUSE_S)
