@@ -19,6 +19,7 @@ from toy_tasks import ToyTasks
 from octopus.core.errors import StaleWeights
 from octopus.core.graph import Graph
 from octopus.core.thread import Thread
+from octopus.rollout.cancelling import Cancelling
 from octopus.train.credit.regenerate import Regenerate
 from octopus.train.job import Job
 from octopus.train.job_config import (
@@ -39,7 +40,7 @@ class Holder(Nobody):
     def __init__(self) -> None:
         self.held: list[Thread] = []
 
-    def graph(self, graph: Graph) -> None:
+    def rollouts(self, graph: Graph, cancelling: Cancelling) -> None:
         self._graph = graph
         self._hold()
 
