@@ -17,8 +17,8 @@ from octopus.train.service.front import new_server
 ANSWERS: dict[str, Any] = {
     "alive": True,
     "ready": {"ready": True, "phase": "training"},
-    "status": {"folder": "run", "phase": "training", "paused": False, "step": 1, "of": 2, "last_save_step": None,
-               "last_step_unix_s": None, "figures": {}, "store": {}, "live": {"episodes": 0, "threads": 0, "some": []}},
+    "status": {"folder": "run", "phase": "training", "paused": False, "waiting": False, "step": 1, "of": 2,
+               "last_save_step": None, "last_step_unix_s": None, "figures": {}, "store": {}, "live": {"episodes": 0, "threads": 0, "some": []}},
     "metrics": "octopus_run_step 1\n",
     "pause": None,
     "resume": None,

@@ -1,6 +1,6 @@
 """The self-test's faults in a model whose packed attention is our own kernels, in Triton's interpreter.
 
-A program of its own, as the interpreter is chosen when Triton is imported. Prints what is found without a fault, and then
+A program of its own, as the interpreter is chosen when Triton is imported. Prints what is found without a fault, then
 of each fault its code, and the code by which it was found.
 """
 

@@ -48,6 +48,7 @@ class Status(BaseModel):
     folder: str
     phase: str
     paused: bool
+    waiting: bool
     step: int
     of: int
     last_save_step: int | None

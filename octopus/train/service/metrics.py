@@ -65,6 +65,7 @@ class RunCollector(Collector):
         at: Values = {(name,): float(name == observed.at) for name in get_args(Phase)}
         yield gauge("run_phase", "What the run is at: 1 for one of the phases.", ("phase",), at)
         yield gauge("run_paused", "Whether the run is to wait between two steps.", (), {(): observed.paused})
+        yield gauge("run_waiting", "Whether it does wait.", (), {(): observed.waiting})
         yield gauge("run_step", "The last step that was taken.", (), {(): observed.taken})
         yield gauge("run_steps_planned", "The last step of the run.", (), {(): observed.of})
         if observed.last_step_s is not None:

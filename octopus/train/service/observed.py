@@ -91,7 +91,7 @@ class Observed:
         self.last_save: int | None = None
         self.last_step_s: float | None = None  # Unix time.
         self.last: Mapping[str, Any] = {}
-        self.paused = False
+        self.paused, self.waiting = False, False  # Whether it is to wait, and whether it does.
         self._save_asked = False
 
     # ---- told by the run ----
@@ -121,7 +121,9 @@ class Observed:
         """See `Watch.between_steps`."""
         with self._condition:
             while self.paused and not self._save_asked and not stopping():
+                self.waiting = True
                 self._condition.wait(PAUSE_POLL_S)
+            self.waiting = False
             asked, self._save_asked = self._save_asked, False
             return asked
 
@@ -161,6 +163,7 @@ class Observed:
                 "folder": self.folder,
                 "phase": self.at,
                 "paused": self.paused,
+                "waiting": self.waiting,
                 "step": self.taken,
                 "of": self.of,
                 "last_save_step": self.last_save,
