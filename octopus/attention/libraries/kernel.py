@@ -144,7 +144,7 @@ def library_pass(name: str, plan: Plan, rope: Rope | None, like: Tensor) -> Libr
 def unavailable(name: str) -> str | None:
     """Why this machine cannot run a backend of `NAMES`, None if it can."""
     if name == TRITON:
-        return needs(8 if find_spec("triton") else None, "the package triton")
+        return needs(9 if find_spec("triton") else None, "the package triton")
     return interval_unavailable() if name == CUDNN else ENGINES[name].unavailable()
 
 
