@@ -107,7 +107,7 @@ class Loaded(Observed):
 @contextmanager
 def elsewhere() -> Iterator[int]:
     """The port of a front whose run is another process."""
-    code = "import service_load; service_load.be_elsewhere()"
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import service_load; service_load.be_elsewhere()"
     other = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
