@@ -40,7 +40,7 @@ from octopus.train.speaker import load_speaker
 from octopus.train.stages import Imitation, Reinforcement, Stage
 from octopus.train.stopping import Abandoned, Stopping
 from octopus.train.tasks import Tasks
-from octopus.train.watching import NOBODY, Watch
+from octopus.train.watching import NOBODY, Phase, Watch
 
 LOGGER = new_logger(__name__)
 
@@ -221,8 +221,8 @@ class Job:
         )
         log_evaluation(name, result, weights_step=weights_step)
 
-    def _save(self) -> None:
-        self._watch.phase("saving")
+    def _save(self, phase: Phase = "saving") -> None:
+        self._watch.phase(phase)
         with self._spans.span("save", step=self.step):
             written = self._folder.save(
                 self.step,
@@ -246,9 +246,8 @@ class Job:
 
     def _leave(self) -> Stopped:
         """Saves the last step that was finished, if it is not saved yet."""
-        self._watch.phase("stopping")
         LOGGER.info("run.stopping", step=self.step)
-        self._save()
+        self._save("stopping")
         name = saves.path_of(self._folder.path, self.step).name
         return self._stopping.stopped(
             f"after step {self.step} of {self._last}; {name} holds it, run.resume=true goes on from there"

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from octopus.attention.dag.boxes import boxes, loadable
 from octopus.attention.dag.groups import Group, Reader, Sight, groups
 from octopus.attention.dag.tiles import Costs, TilePlan, tile
 
@@ -175,3 +177,16 @@ def test_nobody_sees_anything() -> None:
     """Catches: a division by the cost of nothing."""
     plan = tile([], 3, programs=132, costs=COSTS)
     assert len(plan.items_I7) == 0 and plan.part_starts_T.tolist() == [0, 0, 0, 0]
+
+
+def test_what_descriptors_cannot_load_is_refused() -> None:
+    """Catches: a gradient that is one number stretched, or lies at an odd place, given to the copy engine."""
+    fine = torch.zeros(2, 8, 16)
+    stretched, shifted = torch.zeros(()).expand(2, 8, 16), torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
+    assert loadable(fine) and loadable(fine.transpose(0, 1)) and loadable(fine[:1])
+    for odd in (stretched, shifted, fine[..., ::2], fine[:1].expand(2, 8, 16), torch.zeros(2, 8, 5)):
+        assert not loadable(odd)
+        with pytest.raises(ValueError, match="multiples of 16 bytes"):
+            boxes(odd, 16)
+        whole = torch.nn.functional.pad(odd, (0, -odd.shape[2] % 16))
+        assert loadable(whole.clone(memory_format=torch.contiguous_format))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from serving_process import serving
 
 ROOT = Path(__file__).parent.parent.parent
 DASHBOARD = ROOT / "ops" / "dashboard.json"
@@ -85,24 +85,6 @@ def _finite(values: list[tuple[float, str]]) -> list[tuple[float, float]]:
     return [(at, float(value)) for at, value in values if math.isfinite(float(value))]
 
 
-@contextmanager
-def small_run(folder: Path, *settings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The address of the example's job, made small, in a process; killed if it still runs in the end."""
-    command = [
-        sys.executable,
-        "-m",
-        "octopus.cli",
-        "serve",
-        str(ROOT / "examples" / "job.toml"),
-        "--port",
-        "0",
-    ]
-    for setting in (*SMALL, TIGHT, f"run.folder={folder}/run", *settings):
-        command += ["--set", setting]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
-        assert run.stdout is not None
-        try:
-            yield run.stdout.readline().removeprefix("serving ").strip(), run
-        finally:
-            run.kill()
+def small_run(folder: Path, *settings: str) -> AbstractContextManager[tuple[str, subprocess.Popen[str]]]:
+    """The address of the example's job, made small, and its process; killed if it still runs in the end."""
+    return serving(ROOT / "examples" / "job.toml", *SMALL, TIGHT, f"run.folder={folder}/run", *settings)

@@ -8,16 +8,13 @@ page can; a pause that stops a step half-way, or is not left on SIGTERM; a save 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ import pytest
 import tiny_policy
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
+from serving_process import serving
 from test_job_cli import JOB
 
 from octopus import cli
@@ -225,22 +223,13 @@ def fetch(url: str, method: str = "GET", body: Any = None) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-@contextmanager
-def served(folder: Path, *settings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(folder: Path, *settings: str) -> AbstractContextManager[tuple[str, subprocess.Popen[str]]]:
     """The address of a job of many steps, and its process; killed if it still runs in the end."""
     tiny_policy.policy_folder(folder / "policy")
     (folder / "job.toml").write_text(JOB.format(folder=folder))
-    command = [sys.executable, "-m", "octopus.cli", "serve", str(folder / "job.toml"), "--port", "0"]
     # No save comes but the one that is asked for: one that is there already is not written again.
-    for setting in ("grpo.steps=500", "evaluation.every_steps=500", "run.save_every_steps=500", *settings):
-        command += ["--set", setting]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
-        assert run.stdout is not None
-        try:
-            yield run.stdout.readline().removeprefix("serving ").strip(), run
-        finally:
-            run.kill()
+    long = ("grpo.steps=500", "evaluation.every_steps=500", "run.save_every_steps=500")
+    return serving(folder / "job.toml", *long, *settings)
 
 
 def leaves_on_sigterm(run: subprocess.Popen[str]) -> bool:

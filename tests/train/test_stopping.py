@@ -27,6 +27,7 @@ from octopus.rollout.environment import Task
 from octopus.train import saves
 from octopus.train.job import Job
 from octopus.train.saves import writing
+from octopus.train.service.observed import Observed
 from octopus.train.stopping import Abandoned, Stopping
 
 
@@ -283,9 +284,11 @@ def test_a_job_that_is_asked_from_within_raises(tmp_path: Path) -> None:
     stopping = Stopping(limit_s=60)
     settings = config(tmp_path, imitation=1, grpo=1)
     stopping.ask(signal.SIGTERM)
-    model, codec = tiny_policy.model(), tiny_policy.codec()
-    job = Job(
-        settings, model=model, codec=codec, tasks=ToyTasks(settings), report=lambda _: None, stopping=stopping
-    )
+    model, codec, watch = tiny_policy.model(), tiny_policy.codec(), Observed("run")
+    ready, phase = [], watch.phase
+    watch.phase = lambda told: (phase(told), ready.append((told, watch.ready)))  # type: ignore[method-assign]
+    settings_of_job = {"report": lambda _: None, "stopping": stopping, "watch": watch}
+    job = Job(settings, model=model, codec=codec, tasks=ToyTasks(settings), **settings_of_job)
     with pytest.raises(Stopped, match=r"after step 0 of 2; step-000000 holds it"):
         job.run()
+    assert ready[-1] == ("stopping", False), "whoever saves to leave is not ready"

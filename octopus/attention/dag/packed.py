@@ -15,7 +15,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from octopus.attention.dag.boxes import boxes
+from octopus.attention.dag.boxes import boxes, loadable
 from octopus.attention.dag.gradient_kernels import (
     key_gradients,
     query_gradients,
@@ -169,8 +169,8 @@ class DagKernel:
         """See `Kernel.backward`."""
         if not q_HTD.shape[1]:
             return torch.zeros_like(q_HTD), torch.zeros_like(k_GLD), torch.zeros_like(v_GLD)
-        if 0 in d_out_HTD.stride() or d_out_HTD.stride(-1) != 1:  # A sum's gradient is one number, stretched.
-            d_out_HTD = d_out_HTD.contiguous()
+        if not loadable(d_out_HTD):  # Nobody chooses how it lies: a sum's is one number, stretched.
+            d_out_HTD = d_out_HTD.clone(memory_format=torch.contiguous_format)
         dots_HT = _row_dots(out_HTD, d_out_HTD)
         dq_HTD = self._query_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale, angles)
         dk_GLD = self._key_gradients(q_HTD, k_GLD, v_GLD, d_out_HTD, lse_HT, dots_HT, scale)
