@@ -8,6 +8,7 @@ import numpy as np
 
 from octopus.core.graph import Graph
 from octopus.core.segment import Segment
+from octopus.core.thread import Thread
 
 BRANCHES = 12
 
@@ -119,3 +120,27 @@ def deep(scale: int = 1) -> list[Segment]:
         graph.append(first, [0] * (64 // scale))
         parent = first
     return graph.segments
+
+
+def tree_text_143k(scale: int = 1) -> tuple[list[Segment], tuple[int, ...]]:
+    """`paper_143k` as a tree: the root once, and in each branch and in the join the text of what they read.
+
+    217,088 tokens. Also the numbers of the segments that nobody sampled: the root and what was read.
+    """
+    root_tokens, half, join, read = (n // scale for n in (32_768, 4_096, 12_288, 2_048))
+    graph = Graph()
+    root = graph.thread()
+    graph.append(root, [0] * root_tokens)
+    given = [0]
+
+    def line(thread: Thread, parts: Sequence[tuple[int, bool]]) -> None:
+        for tokens, sampled in parts:
+            thread = graph.fork(thread)[0]  # A segment for each.
+            graph.append(thread, [0] * tokens)
+            if not sampled:
+                given.append(len(graph.segments) - 1)
+
+    for _ in range(BRANCHES):
+        line(root, ((half, True), (2 * read, False), (half, True)))
+    line(root, ((BRANCHES * read, False), (join, True)))
+    return graph.segments, tuple(given)

@@ -22,6 +22,7 @@ from octopus.core.storage.kv import KVStorage
 from octopus.models.binding import bind
 from octopus.models.context import Context
 from octopus.models.families import family_of, kv_shape, storage_ranks
+from octopus.models.layers.choosing import default_layers, layers_named
 from octopus.models.packed import PackedContext
 from octopus.models.paged import PagedContext
 from octopus.models.rotary import rotaries_of
@@ -36,19 +37,23 @@ class Backbone:
     Args:
         model: As `load_model` gives it.
         paged_backend: What computes attention over stored keys, of `PAGED_BACKENDS`.
+        layers: What computes norms, gated units and a pack's recurrences, of `LAYERS`; if none is named,
+            `default_layers` names it.
 
     Attributes:
         model: The model.
-        paged_backend: As given.
+        paged_backend, layers: As given; of the layers the name that is used.
         kv_shape: What a store for it must hold.
         rotaries: Rotary embedding of each layer; of no meaning for a recurrent one.
 
     Raises:
         UnsupportedModel: its family, its rotary embedding or a setting of it is not one that we run exactly.
-        BackendUnavailable: the backend does not run where the model is.
+        BackendUnavailable: the backend or the layers do not run where the model is.
     """
 
-    def __init__(self, model: PreTrainedModel, *, paged_backend: str = "torch") -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, paged_backend: str = "torch", layers: str | None = None
+    ) -> None:
         family = family_of(model.config)
         if type(model).__name__ != family.model_class:
             raise UnsupportedModel(
@@ -60,8 +65,10 @@ class Backbone:
         self.paged_backend = paged_backend
         self.kv_shape = kv_shape(model.config)
         self.rotaries = rotaries_of(model)
+        self.layers = layers or default_layers(model.device, model.dtype)
         self._ranks = storage_ranks(model.config)
-        bind(model)
+        self._layers = layers_named(self.layers, model.device, model.dtype)
+        bind(model, self._layers)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,6 +94,7 @@ class Backbone:
             plan=plan,
             rotaries=self.rotaries,
             backend=backend or default_backend(self.device, self.dtype, self.kv_shape.head_dim),
+            layers=self._layers,
             kernel_size=self.kv_shape.conv_columns + 1,
             device=self.device,
         )
@@ -122,4 +130,3 @@ class Backbone:
             input_ids=ids_1T, position_ids=positions_1T, use_cache=False, octopus=context
         )
         return hidden_1TC[0]
-

@@ -4,7 +4,7 @@ The library's decoder layers still run, so whatever hooks them (sharding, activa
 no name in the state dict changes. What is replaced, and why:
 
 - norms and the recurrent layer, which the library computes in float32 whatever the weights: here in
-  `promote(dtype, float32)`;
+  `promote(dtype, float32)`; like gated units they are left to `Layers`, of which some fuse them;
 - the model's own forward, which would make the logits of every row: it is still what runs the layers, so that hooks on
   the whole model are called too;
 - the rotary embedding: it turns by zero, so that queries and keys reach attention unrotated;
@@ -12,33 +12,39 @@ no name in the state dict changes. What is replaced, and why:
   beside it, and for a name without one the library makes no mask and does not look for packed sequences (which it
   would find wherever positions jump).
 
-Letters: B = 1, T rows, H query heads, G key/value heads, D head dimension, X any leading dimensions.
+Letters: B = 1, T rows, H query heads, G key/value heads, D head dimension, C hidden channels, X any leading
+dimensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import silu, softplus
+from torch.nn import Module
+from torch.nn.functional import softplus
 from transformers import AttentionInterface, PreTrainedModel
 
 from octopus.models.context import Context, DeltaLayer
+from octopus.models.layers.layer import Layers
+from octopus.models.layers.plain import promoted
 
 NAME = "octopus"
 
 
-def bind(model: PreTrainedModel) -> None:
+def bind(model: PreTrainedModel, layers: Layers) -> None:
     """Binds our forwards on a model's modules, in place. Binding twice does no harm; wrap the model afterwards."""
     AttentionInterface.register(NAME, attention)
     model.set_attn_implementation(NAME)
     for module in model.modules():
         forward = _FORWARDS.get(type(module).__name__)
         if forward is not None:
-            module.forward = MethodType(forward, module)
+            module.forward = MethodType(partial(forward, layers), module)
+        elif _is_silu_unit(module):
+            module.forward = MethodType(partial(_gated_unit, layers), module)
     model.forward = MethodType(_last_hidden_state, model)
 
 
@@ -73,7 +79,7 @@ def _last_hidden_state(model: Any, *ids: Tensor, **inputs: Any) -> Tensor:
 
 
 def _no_rotation(
-    module: Any, x_BTC: Tensor, position_ids: Tensor, layer_type: str | None = None
+    _: Layers, module: Any, x_BTC: Tensor, position_ids: Tensor, layer_type: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Cosine 1 and sine 0, broadcast over the rows. Where layers differ the library asks once for each kind."""
     frequencies_R = getattr(module, f"{layer_type}_inv_freq" if layer_type else "inv_freq")
@@ -81,40 +87,40 @@ def _no_rotation(
     return x_BTC.new_ones(shape), x_BTC.new_zeros(shape)
 
 
-def _normed(x_XD: Tensor, epsilon: float) -> Tensor:
-    """Root-mean-square normalisation in the compute dtype (Zhang and Sennrich, arXiv 1910.07467)."""
-    x_XD = _promoted(x_XD)
-    return x_XD * torch.rsqrt(x_XD.square().mean(dim=-1, keepdim=True) + epsilon)
+def _rms_norm(layers: Layers, module: Any, x_XD: Tensor) -> Tensor:
+    return layers.rms_norm(x_XD, module.weight, module.variance_epsilon)
 
 
-def _promoted(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def _zero_centred_rms_norm(layers: Layers, module: Any, x_XD: Tensor) -> Tensor:
+    return layers.rms_norm(x_XD, 1 + promoted(module.weight), module.eps)
 
 
-def _rms_norm(module: Any, x_XD: Tensor) -> Tensor:
-    return (module.weight * _normed(x_XD, module.variance_epsilon)).to(x_XD.dtype)
+def _gated_rms_norm(layers: Layers, module: Any, x_XD: Tensor, gate_XD: Tensor) -> Tensor:
+    return layers.gated_rms_norm(x_XD, gate_XD, module.weight, module.variance_epsilon)
 
 
-def _zero_centred_rms_norm(module: Any, x_XD: Tensor) -> Tensor:
-    return ((1 + _promoted(module.weight)) * _normed(x_XD, module.eps)).to(x_XD.dtype)
+def _gated_unit(layers: Layers, module: Any, x_XC: Tensor) -> Tensor:
+    hidden_XC: Tensor = module.down_proj(layers.swiglu(module.gate_proj(x_XC), module.up_proj(x_XC)))
+    return hidden_XC
 
 
-def _gated_rms_norm(module: Any, x_XD: Tensor, gate_XD: Tensor) -> Tensor:
-    normed_XD = module.weight * _normed(x_XD, module.variance_epsilon)
-    return (normed_XD * silu(_promoted(gate_XD))).to(gate_XD.dtype)
+def _is_silu_unit(module: Module) -> bool:
+    """Of the families that are run all call it so; its activation is named only in the configuration."""
+    parts = ("gate_proj", "up_proj", "down_proj", "act_fn", "config")
+    return all(hasattr(module, part) for part in parts) and getattr(module.config, "hidden_act", None) == "silu"
 
 
 def _gated_delta_net(
-    module: Any, hidden_states: Tensor, octopus: Context | None = None, **_: object
+    _: Layers, module: Any, hidden_states: Tensor, octopus: Context | None = None, **__: object
 ) -> Tensor:
     """Projections, gated norm and output run once for the whole row; the context runs convolution and scan."""
     x_TC = hidden_states[0]
     projected = DeltaLayer(
         columns_TC=module.in_proj_qkv(x_TC),
         weight_CW=module.conv1d.weight[:, 0],
-        log_decay_TH=-_promoted(module.A_log).exp()
-        * softplus(_promoted(module.in_proj_a(x_TC)) + _promoted(module.dt_bias)),
-        beta_TH=_promoted(module.in_proj_b(x_TC)).sigmoid(),
+        log_decay_TH=-promoted(module.A_log).exp()
+        * softplus(promoted(module.in_proj_a(x_TC)) + promoted(module.dt_bias)),
+        beta_TH=promoted(module.in_proj_b(x_TC)).sigmoid(),
         key_heads=module.num_k_heads,
         key_dim=module.head_k_dim,
         value_dim=module.head_v_dim,

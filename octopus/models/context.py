@@ -36,14 +36,24 @@ class DeltaLayer:
     key_dim: int
     value_dim: int
 
+    def parts(self, mixed_TC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The convolution's output as queries [T, J, K], keys [T, J, K] and values [T, Hv, V]."""
+        keys, values = self.key_heads * self.key_dim, self.beta_TH.shape[-1] * self.value_dim
+        q_TC, k_TC, v_TC = mixed_TC.split((keys, keys, values), dim=-1)
+        return (
+            q_TC.unflatten(-1, (self.key_heads, self.key_dim)),
+            k_TC.unflatten(-1, (self.key_heads, self.key_dim)),
+            v_TC.unflatten(-1, (-1, self.value_dim)),
+        )
+
     def inputs(self, mixed_TC: Tensor) -> DeltaInputs:
-        """Cuts the convolution's output into what the delta rule reads."""
-        value_heads, keys = self.beta_TH.shape[-1], self.key_heads * self.key_dim
-        q_TC, k_TC, v_TC = mixed_TC.split((keys, keys, value_heads * self.value_dim), dim=-1)
+        """What the delta rule reads, each value head with its key head."""
+        q_TJK, k_TJK, v_THV = self.parts(mixed_TC)
+        value_heads = v_THV.shape[1]
         return DeltaInputs(
-            q_XHK=repeat_key_heads(q_TC.unflatten(-1, (self.key_heads, self.key_dim)), value_heads),
-            k_XHK=repeat_key_heads(k_TC.unflatten(-1, (self.key_heads, self.key_dim)), value_heads),
-            v_XHV=v_TC.unflatten(-1, (value_heads, self.value_dim)),
+            q_XHK=repeat_key_heads(q_TJK, value_heads),
+            k_XHK=repeat_key_heads(k_TJK, value_heads),
+            v_XHV=v_THV,
             g_XH=self.log_decay_TH,
             beta_XH=self.beta_TH,
         )
@@ -70,5 +80,5 @@ class Context(Protocol):
         ...
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
-        """Convolution and scan along every path. Returns [T, Hv, V] in `promote(dtype, float32)`."""
+        """Convolution and scan along every path. Returns [T, Hv, V] in at least the model's dtype."""
         ...

@@ -1,6 +1,6 @@
 """The context of a training pass: visibility from a plan, states from run to run, everything differentiable.
 
-Letters: T rows, H query heads, G key/value heads, D head dimension, W kernel size.
+Letters: T rows, H query heads, G key/value heads, D head dimension.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from torch import Tensor
 
 from octopus.attention.backends import attend
 from octopus.attention.plan import Plan
-from octopus.attention.runs import ancestor_rows
 from octopus.models.context import DeltaLayer
-from octopus.models.recurrent import ScanBatch, scan_tree, tree_batches
+from octopus.models.layers.layer import Layers, Recurrence
 from octopus.models.rotary import Rotary
-from octopus.models.short_conv import short_convolution
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +27,7 @@ class PackedContext:
         plan: The pack.
         rotaries: Rotary embedding of each layer.
         backend: Name of the attention backend.
+        layers: What computes recurrent layers.
         kernel_size: Of the short convolutions.
         device: Where the rows are.
     """
@@ -36,6 +35,7 @@ class PackedContext:
     plan: Plan
     rotaries: Sequence[Rotary]
     backend: str
+    layers: Layers
     kernel_size: int
     device: torch.device
 
@@ -58,13 +58,8 @@ class PackedContext:
 
     def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
         """See `Context.recur`."""
-        mixed_TC = short_convolution(projected.columns_TC, self._taps, projected.weight_CW)
-        return scan_tree(projected.inputs(mixed_TC), self.plan.runs, self._batches)
+        return self._recurrence.recur(projected)
 
     @cached_property
-    def _taps(self) -> Tensor:
-        return torch.from_numpy(ancestor_rows(self.plan.predecessors_T, self.kernel_size)).to(self.device)
-
-    @cached_property
-    def _batches(self) -> tuple[ScanBatch, ...]:
-        return tree_batches(self.plan.runs, self.device)
+    def _recurrence(self) -> Recurrence:
+        return self.layers.recurrence(self.plan, self.kernel_size, self.device)

@@ -103,6 +103,8 @@ class StepConfig:
     """Rows whose logits exist at one time: memory is this times the vocabulary."""
     max_grad_norm: Positive = 1.0
     """A longer gradient is scaled to this length."""
+    recompute: bool = False
+    """Keeps of each layer its input and what its attention gave, and makes the rest again in the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,9 @@ class OptimizerConfig:
     """Of matrices; norms, biases and other vectors never decay."""
     decay_embeddings: bool = True
     """Whether embeddings, and heads tied to them, decay."""
+    moments: Literal["full", "8bit"] = "full"
+    """How moments of gradients are kept: in the dtype of the weights, or in 8 bits with a scale for each 256 (arXiv
+    2110.02861); bfloat16 weights are then rounded at random, so that small updates count. Extra: octopus-kv[8bit]."""
 
 
 @dataclass(frozen=True, kw_only=True)

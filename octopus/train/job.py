@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, set_seed
 
 from octopus.core.errors import Stopped
 from octopus.core.trace import Trace
+from octopus.models.recomputing import recompute_layers
 from octopus.retrieval.questions import Split
 from octopus.rollout.cancelling import Cancelling
 from octopus.rollout.dialect import Dialect
@@ -101,6 +102,8 @@ class Job:
             config, backbone=engine.backbone, codec=codec, tasks=tasks, ranks=ranks, spans=spans
         )
         self._reinforcement = self._new_reinforcement(model)
+        if config.step.recompute:
+            recompute_layers(model)
         shard(engine.backbone.model, ranks)
         self._optimizer = new_optimizer(engine.backbone.model, self._stage(1)[0].optimizer)
         self.step = 0

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import Embedding, Module, Parameter
 
+from octopus.core.errors import ConfigError
 from octopus.train.config import OptimizerConfig
 
 
@@ -20,6 +25,9 @@ def new_optimizer(model: Module, config: OptimizerConfig) -> torch.optim.Optimiz
 
     A group of what decays and one of what does not, each only if there is any. A group holds the names of its weights
     under `param_names`.
+
+    Raises:
+        ConfigError: The package for 8-bit moments is missing, or the model is sharded: their saves are one process's.
     """
     embeddings = {
         id(parameter)
@@ -32,13 +40,25 @@ def new_optimizer(model: Module, config: OptimizerConfig) -> torch.optim.Optimiz
     for name, parameter in trainable(model).items():
         decays = parameter.ndim > 1 and (config.decay_embeddings or id(parameter) not in embeddings)
         (decaying if decays else steady).append((name, parameter))
+    if config.moments == "8bit" and any(isinstance(one, DTensor) for one in trainable(model).values()):
+        raise ConfigError('optimizer.moments = "8bit" is for one process, this model is sharded; use "full"')
     groups = ((decaying, config.weight_decay), (steady, 0.0))
-    return torch.optim.AdamW(
+    return _adamw(config)(
         [{"params": named, "weight_decay": decay} for named, decay in groups if named],
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
     )
+
+
+def _adamw(config: OptimizerConfig) -> Callable[..., torch.optim.Optimizer]:
+    if config.moments == "full":
+        return torch.optim.AdamW
+    if find_spec("torchao") is None:
+        raise ConfigError('optimizer.moments = "8bit" needs the package torchao; install octopus-kv[8bit]')
+    from torchao.optim import AdamW8bit
+
+    return partial(AdamW8bit, bf16_stochastic_round=True)
 
 
 def learning_rate(config: OptimizerConfig, *, step: int, steps: int) -> float:
@@ -63,5 +83,9 @@ def learning_rate(config: OptimizerConfig, *, step: int, steps: int) -> float:
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, config: OptimizerConfig, *, step: int, steps: int) -> None:
     """Sets the learning rate of one step. See `learning_rate`."""
+    rate = learning_rate(config, step=step, steps=steps)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(config, step=step, steps=steps)
+        if isinstance(group["lr"], torch.Tensor):  # The 8-bit optimizer is compiled around it.
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

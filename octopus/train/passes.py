@@ -111,9 +111,10 @@ def target_scores(
     """
     rows_N = torch.from_numpy(targets.predictor_rows_N).to(hidden_TC.device)
     labels_N = torch.from_numpy(targets.labels_N).to(hidden_TC.device)
+    hidden_NC = hidden_TC[rows_N]
     pieces = [
-        checkpoint(_scores, backbone, hidden_TC[rows], labels, entropy_gradient, use_reentrant=False)
-        for rows, labels in zip(rows_N.split(logit_rows), labels_N.split(logit_rows), strict=True)
+        checkpoint(_scores, backbone, hidden, labels, entropy_gradient, use_reentrant=False)
+        for hidden, labels in zip(hidden_NC.split(logit_rows), labels_N.split(logit_rows), strict=True)
     ]
     log_probabilities, entropies = zip(*pieces, strict=True)
     return torch.cat(log_probabilities), torch.cat(entropies)

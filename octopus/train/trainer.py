@@ -12,6 +12,7 @@ from transformers import set_seed
 
 from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
+from octopus.models.recomputing import recompute_layers
 from octopus.rollout.script import scripted_group
 from octopus.train import saves
 from octopus.train.adapter import add_adapter
@@ -62,6 +63,8 @@ class Trainer:
         self.folder = Path(config.run.folder)
         if config.adapter is not None:
             add_adapter(backbone.model, config.adapter)
+        if config.step.recompute:
+            recompute_layers(backbone.model)
         self.optimizer = new_optimizer(backbone.model, config.optimizer)
         self._run = run_digest(config)
         self._stopping = stopping or Stopping(limit_s=config.run.stop_seconds)

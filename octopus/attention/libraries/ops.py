@@ -120,6 +120,9 @@ def _gradients(ctx: Any, d_out_HTD: Tensor, _: Tensor | None) -> tuple[Tensor | 
 
 _attend.register_autograd(_gradients, setup_context=_save)
 
+ATTEND: Any = torch.ops.octopus.attend.default
+"""The operator as PyTorch knows it, for who must tell it from others."""
+
 
 def _pass(
     like: Tensor, slices_S7: Tensor, positions_T: Tensor, pace_R: Tensor | None, name: str

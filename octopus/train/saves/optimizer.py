@@ -1,17 +1,19 @@
 """The state of an optimizer by the names of the parameters, so that it does not hang on their order.
 
-Tensors are named `exp_avg/model.embed_tokens.weight`. The rest is JSON: for each group its names and options, and the
-numbers that a parameter's state has besides.
+Tensors are named `exp_avg/model.embed_tokens.weight`, those of 8-bit moments `exp_avg.codes/...`. The rest is JSON: for
+each group its names and options, and the numbers that a parameter's state has besides.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from octopus.core.errors import OctopusError
+from octopus.train.saves.eight_bit import joined, parts_of
 from octopus.train.saves.tensors import like
 
 Tensors = dict[str, torch.Tensor]
@@ -28,7 +30,8 @@ def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) ->
         for parameter in group["params"]:
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
-                    tensors[f"{key}/{names[parameter]}"] = value
+                    parts = parts_of(key, value)
+                    tensors |= {f"{part}/{names[parameter]}": tensor for part, tensor in parts.items()}
                 else:
                     numbers.setdefault(names[parameter], {})[key] = value
     return tensors, {"groups": groups, "numbers": numbers}
@@ -62,10 +65,17 @@ def restore_optimizer(
     optimizer.state.clear()
     for name, numbers in rest["numbers"].items():
         optimizer.state[_held(parameters, name, options, source=source)] = dict(numbers)
+    split: dict[tuple[torch.Tensor, str], Tensors] = defaultdict(dict)
     for full_name, value in tensors:
-        key, _, name = full_name.partition("/")
+        full_key, _, name = full_name.partition("/")
         parameter = _held(parameters, name, options, source=source)
-        optimizer.state[parameter] |= {key: _placed(value, parameter, options[parameter])}
+        key, _, part = full_key.partition(".")
+        if part:
+            split[parameter, key][part] = value
+        else:
+            optimizer.state[parameter] |= {key: _placed(value, parameter, options[parameter])}
+    for (parameter, key), parts in split.items():
+        optimizer.state[parameter] |= {key: joined(key, parts, parameter)}
 
 
 def _held(
@@ -79,11 +89,18 @@ def _held(
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in group.items() if key not in {"params", "param_names"}}
+    """Numbers, also those that the optimizer keeps as a tensor because it is compiled."""
+    return {
+        key: value.item() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key not in {"params", "param_names"}
+    }
 
 
 def _restored(present: object, saved: object) -> object:
-    """JSON knows no tuples."""
+    """JSON knows neither tuples nor tensors."""
+    if isinstance(present, torch.Tensor):
+        return torch.full_like(present, saved)  # type: ignore[arg-type]  # what `_options` made of it
     return tuple(saved) if isinstance(present, tuple) and isinstance(saved, list) else saved
 
 

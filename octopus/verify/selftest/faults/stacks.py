@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from octopus.attention import sliced
 from octopus.attention.rope import Rope
 from octopus.attention.runs import Runs, ancestor_rows, scan_runs
-from octopus.models import packed, recurrent
+from octopus.models import recurrent
 from octopus.models.gated_delta import DeltaInputs
+from octopus.models.layers import plain
 from octopus.verify.selftest.fault import OURS, QWEN, Fault
 
 Inside = Callable[[nn.Module], AbstractContextManager[Any]]
@@ -47,18 +48,18 @@ def _convolution_tail_lost(model: nn.Module) -> AbstractContextManager[Any]:
         rows_LT = ancestor_rows(predecessors_T, steps)
         return np.where(rows_LT >= first_T, rows_LT, -1)
 
-    return patch.object(packed, "ancestor_rows", inside_runs)
+    return patch.object(plain, "ancestor_rows", inside_runs)
 
 
 def _convolution_over_the_row(model: nn.Module) -> AbstractContextManager[Any]:
     def along_the_row(predecessors_T: np.ndarray, steps: int) -> np.ndarray:
         return ancestor_rows(np.arange(-1, len(predecessors_T) - 1), steps)
 
-    return patch.object(packed, "ancestor_rows", along_the_row)
+    return patch.object(plain, "ancestor_rows", along_the_row)
 
 
 def _state_of_previous_run(model: nn.Module) -> AbstractContextManager[Any]:
-    scan = packed.scan_tree
+    scan = plain.scan_tree
 
     def scan_row(inputs: DeltaInputs, found: Runs, _: object) -> Tensor:
         chain = replace(found, runs=tuple(replace(run, parent=i - 1) for i, run in enumerate(found.runs)))
@@ -70,7 +71,7 @@ def _state_of_previous_run(model: nn.Module) -> AbstractContextManager[Any]:
         ]
         return scan(inputs, chain, batches)
 
-    return patch.object(packed, "scan_tree", scan_row)
+    return patch.object(plain, "scan_tree", scan_row)
 
 
 def _state_gradient_detached(model: nn.Module) -> AbstractContextManager[Any]:
