@@ -14,14 +14,12 @@ from transformers import PreTrainedModel, set_seed
 
 from octopus.core.errors import Stopped
 from octopus.core.trace import Trace
-from octopus.models.recomputing import recompute_layers
 from octopus.retrieval.questions import Split
 from octopus.rollout.cancelling import Cancelling
 from octopus.rollout.dialect import Dialect
 from octopus.rollout.logs import new_logger
 from octopus.rollout.spans import NO_SPANS, Spans
 from octopus.train import saves
-from octopus.train.adapter import add_adapter
 from octopus.train.credit.crediting import Crediting
 from octopus.train.data.tasks import tasks_of
 from octopus.train.evaluate import evaluate
@@ -32,6 +30,7 @@ from octopus.train.parallel.sharding import shard, whole
 from octopus.train.parallel.shared_rollouts import SharedRollouts
 from octopus.train.players import new_engine, new_rollouts
 from octopus.train.policy import save_policy
+from octopus.train.preparing import prepare
 from octopus.train.progress import Progress
 from octopus.train.reference import new_reference
 from octopus.train.report import final_table, speed
@@ -92,8 +91,7 @@ class Job:
         self._codec = codec
         self._trace, self._cancelling = Trace(), Cancelling()
         self._events: Events = ()
-        if config.adapter is not None:
-            add_adapter(model, config.adapter)
+        prepare(model, adapter=config.adapter, step=config.step)
         self._engine = engine = new_engine(model, codec, config.rollout, trace=self._trace)
         watch.rollouts(engine.graph, self._cancelling)
         self._tasks = tasks
@@ -102,8 +100,6 @@ class Job:
             config, backbone=engine.backbone, codec=codec, tasks=tasks, ranks=ranks, spans=spans
         )
         self._reinforcement = self._new_reinforcement(model)
-        if config.step.recompute:
-            recompute_layers(model)
         shard(engine.backbone.model, ranks)
         self._optimizer = new_optimizer(engine.backbone.model, self._stage(1)[0].optimizer)
         self.step = 0

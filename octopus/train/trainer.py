@@ -12,15 +12,14 @@ from transformers import set_seed
 
 from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
-from octopus.models.recomputing import recompute_layers
 from octopus.rollout.script import scripted_group
 from octopus.train import saves
-from octopus.train.adapter import add_adapter
 from octopus.train.config import TrainConfig, run_digest
 from octopus.train.journal import Journal, read_journal
 from octopus.train.loggers import Loggers
 from octopus.train.optimizer import new_optimizer, set_learning_rate
 from octopus.train.packing import Groups, Pack, pack
+from octopus.train.preparing import prepare
 from octopus.train.reference import score
 from octopus.train.step import StepResult, train_step
 from octopus.train.stopping import Abandoned, Stopping
@@ -61,10 +60,7 @@ class Trainer:
         self.backbone = backbone
         self.report = report
         self.folder = Path(config.run.folder)
-        if config.adapter is not None:
-            add_adapter(backbone.model, config.adapter)
-        if config.step.recompute:
-            recompute_layers(backbone.model)
+        prepare(backbone.model, adapter=config.adapter, step=config.step)
         self.optimizer = new_optimizer(backbone.model, config.optimizer)
         self._run = run_digest(config)
         self._stopping = stopping or Stopping(limit_s=config.run.stop_seconds)
