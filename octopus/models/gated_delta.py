@@ -63,12 +63,14 @@ def chunk_rule(
     tokens = q_BTHK.shape[1]
     chunk_size = min(chunk_size, tokens)
     q, k, v, g, beta = (_chunks(x, chunk_size) for x in (*_prepared(q_BTHK, k_BTHK, v_BTHV), g_BTH, beta_BTH))
-    g_BNHL1, beta_BNHL1 = g.to(q.dtype), beta.to(q.dtype)
+    beta_BNHL1 = beta.to(q.dtype)
 
-    c_BNHL1 = g_BNHL1.cumsum(dim=-2)
+    # Sums of decays reach -1,000, where float32 has four digits left for their differences.
+    c64_BNHL1 = g.double().cumsum(dim=-2)
+    c_BNHL1 = c64_BNHL1.to(q.dtype)
     later_LL = torch.ones(chunk_size, chunk_size, dtype=torch.bool, device=q.device).triu(1)
     # The upper half would overflow in exp; it is replaced before, not after.
-    decay_BNHLL = (c_BNHL1 - c_BNHL1.mT).masked_fill(later_LL, -torch.inf).exp()
+    decay_BNHLL = (c64_BNHL1 - c64_BNHL1.mT).to(q.dtype).masked_fill(later_LL, -torch.inf).exp()
     system_BNHLL = beta_BNHL1 * (k @ k.mT) * decay_BNHLL
     right_BNHLX = torch.cat((beta_BNHL1 * v, beta_BNHL1 * c_BNHL1.exp() * k), dim=-1)
     solved_BNHLX = torch.linalg.solve_triangular(system_BNHLL, right_BNHLX, upper=False, unitriangular=True)
@@ -76,7 +78,7 @@ def chunk_rule(
     inside_BNHLL = (q @ k.mT) * decay_BNHLL
     read_BNHLK = c_BNHL1.exp() * q
     total_BNH11 = c_BNHL1[..., -1:, :]
-    write_BNHLK = (total_BNH11 - c_BNHL1).exp() * k
+    write_BNHLK = (c64_BNHL1[..., -1:, :] - c64_BNHL1).to(q.dtype).exp() * k
 
     state_BHKV = initial_BHKV.to(q.dtype)
     outs = []
