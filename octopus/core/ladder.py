@@ -6,6 +6,8 @@ thread alone sees) -> refuse. A rung that gave nothing is not tried again in the
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
@@ -26,10 +28,18 @@ Kept = Set[tuple[Segment, int]]
 
 
 class Ladder:
-    """Makes room in the pools of a retention."""
+    """Makes room in the pools of a retention.
 
-    def __init__(self, retention: Retention) -> None:
+    Attributes:
+        seconds: Wall time spent on each rung, by whether it gave anything.
+        refused_s: Wall time of the rounds that ended in a refusal, their rungs included.
+    """
+
+    def __init__(self, retention: Retention, *, clock_s: Callable[[], float] = time.perf_counter) -> None:
+        self.seconds: defaultdict[tuple[str, bool], float] = defaultdict(float)
+        self.refused_s = 0.0
         self._retention = retention
+        self._clock_s = clock_s
 
     def make_room(self, *, pages: int, states: int) -> None:
         """Runs the ladder until so many pages and state slots are free. Takes none of them.
@@ -43,7 +53,7 @@ class Ladder:
         """
         if not self._short(pages, states):
             return
-        counters = self._retention.counters
+        counters, started_s = self._retention.counters, self._clock_s()
         if not self._hopeless(pages, states):
             rungs: tuple[tuple[str, Callable[[int, int, Kept], bool]], ...] = (
                 ("evict", self._evict),
@@ -51,12 +61,15 @@ class Ladder:
                 ("preempt", self._preempt),
             )
             for name, rung in rungs:
+                began_s = self._clock_s()
                 helped = rung(pages, states, self._retention.claimed)
+                self.seconds[name, helped] += self._clock_s() - began_s
                 setattr(counters, f"{name}_tried", getattr(counters, f"{name}_tried") + 1)
                 setattr(counters, f"{name}_helped", getattr(counters, f"{name}_helped") + helped)
                 if not self._short(pages, states):
                     return
         counters.refused += 1
+        self.refused_s += self._clock_s() - started_s
         raise CapacityExceeded(shortage(self._retention, pages=pages, states=states))
 
     def _short(self, pages: int, states: int) -> bool:

@@ -33,6 +33,7 @@ class Call:
         settled: Gets what comes back of the present try.
         deadline_s: When the present try is abandoned, on the monotonic clock.
         attempts: Number of tries so far.
+        started_s: When the first try began, on the monotonic clock.
         context: The context variables of whoever called, which the tool logs with.
     """
 
@@ -41,13 +42,19 @@ class Call:
     settled: Future[ToolResult]
     deadline_s: float
     attempts: int = 0
+    started_s: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
 
 
 class Calls:
-    """Starts calls and says what has come back."""
+    """Starts calls and says what has come back.
+
+    Attributes:
+        seconds: Wall time of the calls that have come back, by whether they succeeded. It only rises.
+    """
 
     def __init__(self) -> None:
+        self.seconds = {True: 0.0, False: 0.0}
         self._loop: _LoopThread | None = None
 
     def start(self, tool: Tool, argument: str) -> Call:
@@ -69,6 +76,7 @@ class Calls:
         if result.again and call.attempts <= limits.retries:
             self._try(call)
             return None
+        self.seconds[result.ok] += time.monotonic() - call.started_s
         return replace(result, attempts=call.attempts)
 
     def wait(self, calls: Collection[Call], told: Future[None] | None = None) -> None:

@@ -74,6 +74,11 @@ class Rollouts:
         self._cancelling = cancelling or Cancelling()
         self._calls = Calls()
 
+    @property
+    def tool_seconds(self) -> tuple[float, float]:
+        """Wall time so far of the calls of tools that have come back: of those that succeeded, and of the others."""
+        return self._calls.seconds[True], self._calls.seconds[False]
+
     def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
         """Plays every task once for each of its seeds; returns the records of each task, in the order of its seeds.
 

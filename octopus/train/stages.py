@@ -148,10 +148,12 @@ class Reinforcement:
         self._reference = reference
         self._ranks = ranks
         self._spans = spans
+        self._updates = 0  # Taken so far.
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
-        started = time.perf_counter()
+        started, sampled_by = time.perf_counter(), self._updates
+        tools_s = self._rollouts.tool_seconds
         tasks = self._tasks.training(number)
         with self._spans.span("rollout"):
             groups = self._rollouts.run(tasks)
@@ -161,7 +163,12 @@ class Reinforcement:
         with self._spans.span("update"):
             result = self._learn(number, ratings, optimizer)
         records = tuple(record for group in groups for record in group)
-        figures = rollout_figures(records, ratings) | credit_figures | {"rollout_seconds": rollout_seconds}
+        spent = [after - before for before, after in zip(tools_s, self._rollouts.tool_seconds, strict=True)]
+        figures = rollout_figures(records, ratings) | credit_figures | {
+            "rollout_seconds": rollout_seconds,
+            "tool_seconds": dict(zip(("ok", "failed"), spent, strict=True)),
+            "policy_lag": self._updates - 1 - sampled_by,
+        }
         return StageStep(figures=figures | asdict(result), records=records)
 
     def _learn(self, number: int, ratings: Sequence[Rating], optimizer: torch.optim.Optimizer) -> StepResult:
@@ -192,6 +199,7 @@ class Reinforcement:
             )
             for _ in range(grpo.updates)
         ]
+        self._updates += len(results)
         # The first update's figures: its log-ratios are the mismatch between rollout and trainer.
         return replace(
             results[0],
@@ -238,6 +246,7 @@ def rollout_figures(records: Sequence[RolloutRecord], ratings: Sequence[Rating])
         "exact_match": sum(record.correct for record in records) / len(records),
         "outcomes": dict(sorted(Counter(record.outcome for record in records).items())),
         "silent_groups": sum(_silent(rating) for rating in ratings),
+        "silent_share": sum(_silent(rating) for rating in ratings) / max(1, len(ratings)),
         "branches": sum(len(episode.branches) for episode in episodes),
         "sampled_tokens": sum(len(episode.sampled) for episode in episodes),
         "primitives": primitives(records),

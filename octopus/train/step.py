@@ -41,6 +41,9 @@ class StepResult:
         entropy: Mean entropy over the packed terms, in nats.
         log_ratio_max: Largest size of the log-probability under the trained policy minus that of the sampling one. At
             the first update on fresh rollouts it is their mismatch.
+        mismatch_kl: Mean estimate over the packed terms of the KL divergence from the sampling policy to the trained
+            one, in nats; see `Figures.mismatch`. At the first update on fresh rollouts it tells how far rollout and
+            trainer are apart.
         favoured_log_probability: Of tokens with a positive advantage.
         disfavoured_log_probability: Of tokens with a negative advantage.
         packed_tokens: Rows of all packs.
@@ -58,6 +61,7 @@ class StepResult:
     kl: float
     entropy: float
     log_ratio_max: float
+    mismatch_kl: float
     favoured_log_probability: float
     disfavoured_log_probability: float
     packed_tokens: int
@@ -117,6 +121,7 @@ def train_step(
         kl=_ratio(sums.kl, packed.terms),
         entropy=_ratio(sums.entropy, packed.terms),
         log_ratio_max=figures.log_ratio_max if packed.terms else math.nan,
+        mismatch_kl=_ratio(figures.mismatch, packed.terms),
         favoured_log_probability=_ratio(figures.favoured, figures.favoured_terms),
         disfavoured_log_probability=_ratio(figures.disfavoured, figures.disfavoured_terms),
         packed_tokens=figures.packed_tokens,

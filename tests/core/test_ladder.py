@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from core.content import ContentEngine
 
 from octopus.core.errors import CapacityExceeded, NotRunning
+from octopus.core.ladder import Ladder
 from octopus.core.step import Step
 from octopus.core.thread import Status
 
@@ -40,6 +43,23 @@ def test_a_request_that_preemption_cannot_meet_preempts_nobody() -> None:
     stats = engine.graph.stats()
     assert stats.pages == before and not running.preempted and stats.counters.refused == 1
     engine.graph.audit()
+
+
+def test_the_time_of_rungs_and_of_refusals_is_kept_apart() -> None:
+    """Catches: time of a rung that gave nothing counted as of one that helped; a refusal without its rungs."""
+    engine = ContentEngine(pages=8)
+    holder, gone = engine.thread([1] * 16), engine.thread([2] * 8)
+    engine.compute(holder, gone)
+    engine.graph.commit(holder)
+    engine.graph.drop(gone)
+    ticks = itertools.count()
+    ladder = engine.graph.retention.ladder = Ladder(engine.graph.retention, clock_s=lambda: float(next(ticks)))
+    engine.graph.make_room(pages=3)
+    assert dict(ladder.seconds) == {("evict", True): 1} and ladder.refused_s == 0
+    with pytest.raises(CapacityExceeded):
+        engine.graph.make_room(pages=5)
+    assert ladder.seconds == {("evict", True): 1, ("evict", False): 1, ("offload", False): 1, ("preempt", False): 1}
+    assert ladder.refused_s == 7, "from the beginning of the round to its end"
 
 
 def test_more_than_there_is_is_refused_before_any_rung() -> None:

@@ -20,7 +20,7 @@ from rank_pool import RankPool, rank_pool
 
 from octopus.train.parallel.ranks import ALONE
 
-NEVER_EQUAL = {"step_seconds", "rollout_seconds", "credit_seconds"}
+NEVER_EQUAL = {"step_seconds", "rollout_seconds", "credit_seconds", "tool_seconds"}
 NEVER_EQUAL |= {"packed_tokens", "oom_retries"}  # Parts pack twice what they share.
 
 

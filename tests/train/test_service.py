@@ -41,6 +41,7 @@ FIGURES: dict[str, Any] = {
     "stage": "grpo", "updated": True, "sampled_tokens": 7, "packed_tokens": 20, "path_tokens": 30, "oom_retries": 0,
     "primitives": {"fork": 2, "commit": 1}, "outcomes": {"answered": 3}, "silent_groups": 1, "reward": 0.5,
     "branch_term_histogram": [0, 0, 1, 0, 5, 0, 0, 2, 1], "tool_calls": {"failed": 1, "ok": 4},
+    "tool_seconds": {"failed": 0.5, "ok": 4.0},
     "loss": float("nan"), "rollout_seconds": 1.5, "step_seconds": 2.0, "branch_terms_undefined": 4,
 }  # fmt: skip
 
@@ -92,7 +93,10 @@ def test_steps_add_up_and_what_is_not_a_number_is_left_out() -> None:
     assert found[("octopus_train_steps_total", "imitation")] == first[("octopus_train_steps_total", "imitation")] == 0
     assert found[("octopus_primitive_calls_total", "fork")] == 4
     assert found[("octopus_episodes_total", "answered")] == 6 and found[("octopus_episodes_total", "capacity")] == 0
-    assert found[("octopus_step_seconds_total", "rollout")] == 3.0
+    assert found[("octopus_step_seconds_sum", "rollout")] == 3.0 and found[("octopus_step_seconds_sum", "credit")] == 0
+    cells = [found[("octopus_step_seconds_bucket", bound, "rollout")] for bound in ("1.0", "3.0", "+Inf")]
+    assert cells == [0, 2, 2] and found[("octopus_step_seconds_count", "credit")] == 0
+    assert found[("octopus_tool_seconds_total", "failed")] == 1.0 and found[("octopus_tool_seconds_total", "ok")] == 8.0
     assert found[("octopus_branch_terms_undefined_total",)] == 8
     terms = [found[("octopus_branch_terms_total", low)] for low in ("-Inf", "-0.5", "-0.01", "0.5", "1.0")]
     assert terms == [0, 2, 10, 4, 2]

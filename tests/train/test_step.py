@@ -5,6 +5,7 @@ from the wrong row; weights poisoned by a gradient that is not finite; gradients
 up the hill; imitation that needs to know who sampled.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -94,9 +95,20 @@ def test_imitation_is_the_mean_negative_log_likelihood_and_lowers_it() -> None:
 def test_the_largest_log_ratio_is_reported() -> None:
     backbone = Backbone(tiny_llama())
     packed = scored(backbone, pack([group()]))
-    assert run_step(backbone, [packed]).log_ratio_max == pytest.approx(0, abs=1e-12)
+    agreed = run_step(backbone, [packed])
+    assert agreed.log_ratio_max == pytest.approx(0, abs=1e-12) and agreed.mismatch_kl == pytest.approx(0, abs=1e-12)
     packed.sampled_log_probabilities_N[3] += 0.25
     assert run_step(backbone, [packed]).log_ratio_max == pytest.approx(0.25)
+
+
+def test_the_mismatch_is_the_mean_k3_estimate_over_packs() -> None:
+    """Catches: another direction of the divergence, a sum for a mean, one pack's terms only."""
+    backbone = Backbone(tiny_llama())
+    packs = [scored(backbone, pack([[episode]])) for episode in group()]
+    packs[0].sampled_log_probabilities_N[0] += 0.25
+    packs[-1].sampled_log_probabilities_N[0] -= 0.5
+    k3 = math.exp(-0.25) - 1 + 0.25 + math.exp(0.5) - 1 - 0.5
+    assert run_step(backbone, packs).mismatch_kl == pytest.approx(k3 / sum(one.loss_terms for one in packs))
 
 
 def test_cutting_episodes_into_packs_changes_no_gradient() -> None:

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from octopus.train.losses import LossSums
+from octopus.train.losses import LOG_RATIO_LIMIT, LossSums
 from octopus.train.packing import Pack
 from octopus.train.parallel.ranks import Ranks
 from octopus.train.passes import PassResult
@@ -29,6 +29,9 @@ class Figures:
         disfavoured_terms: Number of these.
         packed_tokens: Rows.
         sums: What the loss tells of its terms.
+        mismatch: Sum over loss terms of k3 estimates of the KL divergence from sampling to trained policy, in nats:
+            exp(d) - 1 - d with d the log-probability minus that at the sampling (J. Schulman, "Approximating
+            KL divergence", 2020). NaN if one was not recorded.
         log_ratio_max: Largest size of a log-probability minus that of the sampling policy; -inf without a term, NaN if
             one was not recorded.
     """
@@ -40,6 +43,7 @@ class Figures:
     disfavoured_terms: int
     packed_tokens: int
     sums: LossSums
+    mismatch: float
     log_ratio_max: float
 
     @classmethod
@@ -47,7 +51,7 @@ class Figures:
         """Of the passes of one rank, one for each pack."""
         scored_N = _joined([result.log_probabilities_N for result in results])
         advantages_N = _joined([pack.advantages_N for pack in packs])
-        sizes_N = np.abs(scored_N - _joined([pack.sampled_log_probabilities_N for pack in packs]))
+        log_ratios_N = scored_N - _joined([pack.sampled_log_probabilities_N for pack in packs])
         return cls(
             loss=sum(result.loss for result in results),
             favoured=float(scored_N[advantages_N > 0].sum()),
@@ -56,14 +60,15 @@ class Figures:
             disfavoured_terms=int((advantages_N < 0).sum()),
             packed_tokens=sum(pack.plan.length for pack in packs),
             sums=sum((result.sums for result in results), LossSums()),
-            log_ratio_max=float(np.max(sizes_N, initial=-math.inf)),
+            mismatch=float((np.expm1(np.minimum(log_ratios_N, LOG_RATIO_LIMIT)) - log_ratios_N).sum()),
+            log_ratio_max=float(np.max(np.abs(log_ratios_N), initial=-math.inf)),
         )
 
     def over(self, ranks: Ranks) -> Figures:
         """The same of all ranks together."""
         numbers = [self.loss, self.favoured, self.favoured_terms, self.disfavoured, self.disfavoured_terms]
-        loss, favoured, plus, disfavoured, minus, rows, clipped, capped, *sums = ranks.total(
-            [*numbers, self.packed_tokens, *astuple(self.sums)]
+        loss, favoured, plus, disfavoured, minus, rows, mismatch, clipped, capped, *sums = ranks.total(
+            [*numbers, self.packed_tokens, self.mismatch, *astuple(self.sums)]
         )
         importance, kl, entropy = sums
         return Figures(
@@ -76,6 +81,7 @@ class Figures:
             sums=LossSums(
                 clipped=int(clipped), capped=int(capped), importance=importance, kl=kl, entropy=entropy
             ),
+            mismatch=mismatch,
             log_ratio_max=float(np.max(ranks.gather(self.log_ratio_max))),
         )
 

@@ -28,6 +28,12 @@ class SharedRollouts:
         self._model = model
         self._ranks = ranks
 
+    @property
+    def tool_seconds(self) -> tuple[float, float]:
+        """See `Rollouts.tool_seconds`: of all ranks together. A collective."""
+        succeeded, failed = self._ranks.total(list(self._rollouts.tool_seconds))
+        return succeeded, failed
+
     def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
         """See `Rollouts.run`. Every rank calls it with the same tasks; the n-th task is played by rank n mod size."""
         rank, size = self._ranks.rank, self._ranks.size

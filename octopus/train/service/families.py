@@ -27,8 +27,25 @@ def closed(found: Mapping[str, float], names: Iterable[str]) -> Values:
 
 def histogram(name: str, what: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Metric:
     """A histogram `octopus_NAME`. `counts` has how many are at most each of `bounds`, then how many there are."""
-    buckets = list(zip([*map(str, bounds), "+Inf"], map(float, counts), strict=True))
-    return HistogramMetricFamily(f"octopus_{name}", what, buckets=buckets, sum_value=total)
+    return HistogramMetricFamily(f"octopus_{name}", what, buckets=_buckets(bounds, counts), sum_value=total)
+
+
+def histograms(
+    name: str,
+    what: str,
+    label: str,
+    bounds: Sequence[float],
+    values: Mapping[str, tuple[Sequence[int], float]],
+) -> Metric:
+    """A histogram `octopus_NAME` for each value of a label: its counts, as of `histogram`, and its sum."""
+    family = HistogramMetricFamily(f"octopus_{name}", what, labels=(label,))
+    for value, (counts, total) in values.items():
+        family.add_metric((value,), _buckets(bounds, counts), sum_value=total)
+    return family
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    return list(zip([*map(str, bounds), "+Inf"], map(float, counts), strict=True))
 
 
 def _filled(

@@ -14,18 +14,18 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from octopus import __version__
+from octopus.core.ladder import Ladder
 from octopus.core.stats import PoolStats, StoreStats
 from octopus.rollout.agents import State
 from octopus.rollout.cancelling import LONGEST_S, Cancelling, Reason
 from octopus.rollout.play import Outcome
 from octopus.train.credit.crediting import EDGES
-from octopus.train.service.families import Values, closed, counter, gauge, histogram
-from octopus.train.service.observed import Observed
+from octopus.train.service.families import Values, closed, counter, gauge, histogram, histograms
+from octopus.train.service.observed import PARTS, SLOWEST_S, Observed
 from octopus.train.watching import Phase
 
 PRIMITIVES = ("fork", "read_thread", "wait_threads", "rewind", "commit")
 STAGES = ("imitation", "grpo")
-PARTS = ("rollout", "credit", "update")
 RUNGS = ("evict", "offload", "preempt")
 
 GAUGES = {
@@ -37,6 +37,9 @@ GAUGES = {
     "capped_ratio": ("capped_ratio", "Share of loss terms of the last step whose importance weight was capped."),
     "entropy": ("entropy_nats", "Mean entropy of the policy at the last step's sampled tokens."),
     "kl": ("reference_kl_nats", "Mean k3 estimate of the KL to the first policy, last step."),
+    "silent_share": ("zero_variance_group_ratio", "Share of the last step's groups whose rewards are all equal."),
+    "mismatch_kl": ("mismatch_kl_nats", "Mean k3 estimate of the KL from rollout to trainer, last step."),
+    "policy_lag": ("policy_lag_updates", "Updates between the weights that sampled and those of the last update."),
     "log_ratio_max": (
         "log_ratio_max_nats",
         "Largest difference of a log-probability between rollout and trainer, last step.",
@@ -76,6 +79,7 @@ class RunCollector(Collector):
         yield from _cancelled(observed.cancelling)
         if observed.store is not None:
             yield from _store(observed.store.stats())
+            yield from _ladder_seconds(observed.store.retention.ladder)
 
     def _figures(self) -> Iterator[Metric]:
         for figure, (name, what) in GAUGES.items():
@@ -100,8 +104,11 @@ class RunCollector(Collector):
         cells: Values = {(low,): of.terms[cell] for cell, low in enumerate(("-Inf", *map(str, EDGES)))}
         yield counter("branch_terms", "Branch credits by the lower end of their range.", ("at_least",), cells)
         yield counter("tool_calls", "Calls of tools.", ("outcome",), closed(of.tool_calls, ("ok", "failed")))
+        what = "Time from the call of a tool to what came back, further tries included."
+        yield counter("tool_seconds", what, ("outcome",), closed(of.tool_s, ("ok", "failed")))
         yield counter("train_oom_retries", "Passes of the trainer tried again in parts.", (), {(): of.oom_retries})
-        yield counter("step_seconds", "Time spent in parts of steps.", ("part",), closed(of.seconds, PARTS))
+        times = {part: (of.cells[part], of.seconds[part]) for part in PARTS}
+        yield histograms("step_seconds", "Time of each part of a step.", "part", SLOWEST_S, times)
         yield counter("saves", "Saves written.", (), {(): of.saves})
         yield counter("save_seconds", "Time that writing them took.", (), {(): of.save_s})
         if self._observed.last_save is not None:
@@ -137,6 +144,15 @@ def _store(stats: StoreStats) -> Iterator[Metric]:
     yield counter("recomputed_tokens", "Those computed more than once.", (), {(): of.tokens_recomputed})
     yield counter("fingerprints_checked", "Pages and states compared.", (), {(): of.seals_checked})
     yield counter("fingerprints_broken", "Those that had changed: contamination.", (), {(): of.seals_broken})
+
+
+def _ladder_seconds(of: Ladder) -> Iterator[Metric]:
+    spent: Values = {}
+    for rung in RUNGS:
+        spent |= {(rung, "helped"): of.seconds[rung, True], (rung, "did_not"): of.seconds[rung, False]}
+    yield counter("memory_ladder_seconds", "Time spent on those rungs.", ("rung", "outcome"), spent)
+    what = "Time of the rounds that ended in a refusal, their rungs included."
+    yield counter("memory_ladder_refusal_seconds", what, (), {(): of.refused_s})
 
 
 def _pools(pools: Mapping[str, PoolStats]) -> Iterator[tuple[tuple[str, ...], float]]:

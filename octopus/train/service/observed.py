@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,10 @@ from octopus.rollout.cancelling import Cancelling
 from octopus.train.watching import Phase
 
 PAUSE_POLL_S = 0.2
+SLOWEST_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Bounds of the histogram of parts of steps."""
+PARTS = {"rollout": "rollout_seconds", "credit": "credit_seconds", "update": "step_seconds"}
+"""The figure of each part of a step."""
 MOST_LIVE = 100
 """Threads that are shown by name."""
 
@@ -31,9 +35,9 @@ class Totals:
         silent_groups: Groups whose rewards are all equal.
         terms_undefined, terms_clipped: Branch terms.
         terms: Branch terms that are defined, by the cell of the histogram that they fall into.
-        tool_calls: Calls of tools, by whether they failed.
+        tool_calls: Calls of tools, by whether they failed, with the time that they took in `tool_s`.
         oom_retries: Passes of the trainer that ran out of memory and were tried again.
-        seconds: By part of a step.
+        seconds: By part of a step, and in `cells` how many were at most each of `SLOWEST_S` long, then how many in all.
         saves: Saves written.
         save_s: Time that they took.
     """
@@ -50,8 +54,10 @@ class Totals:
     terms_clipped: int = 0
     terms: Counter[int] = field(default_factory=Counter)
     tool_calls: Counter[str] = field(default_factory=Counter)
+    tool_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     oom_retries: int = 0
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    cells: dict[str, list[int]] = field(default_factory=lambda: {part: [0] * (len(SLOWEST_S) + 1) for part in PARTS})
     saves: int = 0
     save_s: float = 0.0
 
@@ -69,9 +75,17 @@ class Totals:
         self.terms_clipped += figures.get("branch_terms_clipped", 0)
         self.terms.update(dict(enumerate(figures.get("branch_term_histogram", ()))))
         self.tool_calls.update(figures.get("tool_calls", {}))
+        for outcome, seconds in figures.get("tool_seconds", {}).items():
+            self.tool_s[outcome] += seconds
         self.oom_retries += figures["oom_retries"]
-        for part, name in (("rollout", "rollout_seconds"), ("credit", "credit_seconds"), ("update", "step_seconds")):
-            self.seconds[part] += figures.get(name, 0.0)
+        for part, name in PARTS.items():
+            if name in figures:
+                self._took(part, figures[name])
+
+    def _took(self, part: str, seconds: float) -> None:
+        self.seconds[part] += seconds
+        for cell, bound in enumerate((*SLOWEST_S, math.inf)):
+            self.cells[part][cell] += seconds <= bound
 
 
 class Observed:
