@@ -24,9 +24,13 @@ def shortage_of(act: Callable[[], None]) -> str | None:
     return None
 
 
-def give_back_blocks(device: torch.device) -> None:
-    """Gives the device the blocks that torch keeps for itself."""
+def give_back_garbage(device: torch.device) -> None:
+    """Gives the device what nobody can reach any more, and the blocks that torch keeps for itself."""
     gc.collect()
+    _give_back_blocks(device)
+
+
+def _give_back_blocks(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -54,7 +58,7 @@ def release(graph: Graph, storage: KVStorage) -> None:
                 f"have not ended, threads {ended} have; drop them all (`Thread.drop`) and release again"
             )
         storage.release()
-    give_back_blocks(storage.device)
+    _give_back_blocks(storage.device)
 
 
 def take_back(storage: KVStorage) -> None:
@@ -63,8 +67,11 @@ def take_back(storage: KVStorage) -> None:
     Raises:
         CapacityExceeded: the device has too little. The memory stays released; try again later.
     """
-    give_back_blocks(storage.device)
+    _give_back_blocks(storage.device)
     shortage = shortage_of(storage.take_back)
+    if shortage is not None:
+        give_back_garbage(storage.device)
+        shortage = shortage_of(storage.take_back)
     if shortage is not None:
         raise CapacityExceeded(
             f"the device has no room for the store's {storage.bytes / 2**30:.2f} GiB: {shortage}; it stays released: "

@@ -14,7 +14,7 @@ from octopus.core.step import Step
 from octopus.core.storage.kv import KVStorage
 from octopus.core.thread import Thread
 from octopus.models.backbone import Backbone
-from octopus.rollout.device_memory import give_back_blocks, refuse_released, shortage_of
+from octopus.rollout.device_memory import give_back_garbage, refuse_released, shortage_of
 from octopus.rollout.frontier import Frontier
 from octopus.rollout.logs import new_logger
 from octopus.rollout.sampling import Draw, choose
@@ -131,7 +131,7 @@ class Passes:
     def _give_back(self) -> None:
         """Gives the device what can be spared: cached lines, and blocks that torch keeps for itself."""
         self._graph.trim()
-        give_back_blocks(self._storage.device)
+        give_back_garbage(self._storage.device)
 
 
 def _batches(wave: list[Stretch], batch_tokens: int) -> Iterator[list[Stretch]]:

@@ -160,3 +160,20 @@ def test_memory_that_does_not_come_back_can_be_asked_for_again(monkeypatch: pyte
         engine.thread(PROMPT).generate(max_tokens=1)
     engine.take_back_memory()
     assert len(engine.thread(PROMPT).generate(max_tokens=2, stop_tokens=()).tokens) == 2
+
+
+def test_garbage_is_given_back_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a refusal for memory that only a collection would have freed, such as tensors in a cycle."""
+    engine = tiny_engine(tiny_llama())
+    engine.release_memory()
+    allocate, collected = torch.empty, [False]
+
+    def short(*arguments: Any, **settings: Any) -> torch.Tensor:
+        if not collected[0]:
+            raise torch.OutOfMemoryError("pretended")
+        return allocate(*arguments, **settings)
+
+    monkeypatch.setattr(torch, "empty", short)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(collected.pop() or True))
+    engine.take_back_memory()
+    assert not engine.storage.released
