@@ -216,9 +216,9 @@ def plant(figures: Figures, world: World) -> None:
         graph.wait_transfers(30.0)
         segment = child.cursor.segment
         units = [unit_of(handle) for handle in segment.host_pages.values()]
-        keys, states = world.host.pairs_of_pages[0][1], world.host.pairs_of_states[1][1]
+        keys, states = world.host.pages[0], world.host.states[1]
         if name == "exchanged pages":
-            for _, host in world.host.pairs_of_pages:
+            for host in world.host.pages:
                 host[units[:2]] = host[units[1::-1]].clone()
         else:
             unit = unit_of(next(iter(segment.host_states.values()))) if "state" in name else units[1]

@@ -125,19 +125,28 @@ class SlotTable:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._known: dict[Segment, np.ndarray] = {}
+        self._offsets = np.arange(page_size)
+        self._known: dict[Segment, tuple[np.ndarray, bool]] = {}  # And whether no page was given back.
 
     def slots(self, segment: Segment, start: int, stop: int) -> np.ndarray:
         """Slots of tokens `[start, stop)`, int64."""
-        if segment not in self._known:
-            units = [NO_PAGE if handle == NO_PAGE else unit_of(handle) for handle in segment.pages]
-            pages = np.array(units, dtype=np.int64)[:, None]
-            offsets = np.arange(self._page_size)[None, :]
-            self._known[segment] = np.where(pages < 0, KEEP, pages * self._page_size + offsets).ravel()
-        slots = self._known[segment][start:stop]
-        invariant(len(slots) == stop - start, f"tokens [{start}, {stop}) of {segment} have no pages")
-        invariant(not len(slots) or slots.min() >= 0, f"a visible page of {segment} was given back")
+        known = self._known.get(segment)
+        if known is None:
+            known = self._known[segment] = self._slots_of(segment)
+        slots = known[0][start:stop]
+        if len(slots) != stop - start:
+            invariant(False, f"tokens [{start}, {stop}) of {segment} have no pages")
+        if not known[1] and len(slots) and slots.min() < 0:
+            invariant(False, f"a visible page of {segment} was given back")
         return slots
+
+    def _slots_of(self, segment: Segment) -> tuple[np.ndarray, bool]:
+        pages = np.array([unit_of(handle) for handle in segment.pages], dtype=np.int64)
+        slots = (pages[:, None] * self._page_size + self._offsets).ravel()
+        whole = NO_PAGE not in segment.pages
+        if not whole:
+            slots[np.repeat(np.array(segment.pages) == NO_PAGE, self._page_size)] = KEEP
+        return slots, whole
 
 
 def _key_ranges(cursor: Cursor, table: SlotTable) -> tuple[KeyRange, ...]:

@@ -15,6 +15,14 @@ class CapacityExceeded(OctopusError):
     """A pool cannot give what was asked for, after the memory ladder was tried."""
 
 
+class MemoryInUse(OctopusError):
+    """The memory of a store was to be released while somebody holds a part of it."""
+
+
+class MemoryReleased(OctopusError):
+    """The memory of the store was released and has not been taken back."""
+
+
 class StillLoading(OctopusError):
     """What the thread sees is on its way from the host tier; try again later."""
 

@@ -22,7 +22,7 @@ from octopus.core.storage.kv import KVStorage
 from octopus.models.context import DeltaLayer
 from octopus.models.recurrent import in_row_order, scan_batch
 from octopus.models.rotary import Rotary
-from octopus.models.short_conv import gather_columns, short_convolution
+from octopus.models.short_conv import convolved
 from octopus.models.state_index import StateIndex
 
 if TYPE_CHECKING:
@@ -74,26 +74,22 @@ class PagedContext:
     def _convolve(self, conv_ZXC: Tensor, projected: DeltaLayer) -> Tensor:
         """Convolves the new columns behind each run's stored ones, and stores each run's last columns."""
         states = self._states
-        stored_SC = conv_ZXC[states.read_R].flatten(0, 1).to(projected.columns_TC.dtype)
-        columns_SC = torch.cat((projected.columns_TC, stored_SC))
-        mixed_TC = short_convolution(columns_SC, states.taps_WT, projected.weight_CW)
-        tails_RX = states.tails_RX[states.kept_N]
-        tails_RXC = gather_columns(columns_SC, tails_RX.flatten()).unflatten(0, tails_RX.shape)
-        conv_ZXC.index_copy_(0, states.written_N, tails_RXC.to(conv_ZXC.dtype))
+        new_TC = projected.columns_TC
+        stored_SC = conv_ZXC[states.read_R].flatten(0, 1).to(new_TC.dtype)
+        columns_SC = torch.cat((new_TC, stored_SC, new_TC.new_zeros(1, new_TC.shape[1])))
+        mixed_TC = convolved((columns_SC[taps_T] for taps_T in states.taps_WT), projected.weight_CW)
+        conv_ZXC.index_copy_(0, states.written_N, columns_SC[states.tails_NX].to(conv_ZXC.dtype))
         return mixed_TC
 
     def _scan(self, recurrent_ZHKV: Tensor, projected: DeltaLayer, mixed_TC: Tensor) -> Tensor:
         """Scans each run from its stored state, and stores the state it ends with."""
         states, inputs = self._states, projected.inputs(mixed_TC)
-        present_R111 = states.present_R[:, None, None, None]
-        initial_RHKV = torch.where(present_R111, recurrent_ZHKV[states.read_R], recurrent_ZHKV.new_zeros(()))
         outs, finals = [], []
-        for batch, part in zip(states.batches, initial_RHKV.split(states.sizes), strict=True):
+        for batch, part in zip(states.batches, states.initial(recurrent_ZHKV).split(states.sizes), strict=True):
             out_NHV, final_BHKV = scan_batch(inputs, batch, part)
             outs.append(out_NHV)
             finals.append(final_BHKV)
-        final_RHKV = torch.cat(finals)[states.kept_N].to(recurrent_ZHKV.dtype)
-        recurrent_ZHKV.index_copy_(0, states.written_N, final_RHKV)
+        states.keep(recurrent_ZHKV, finals)
         return in_row_order(outs, states.batches)
 
     @cached_property

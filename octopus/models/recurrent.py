@@ -29,12 +29,14 @@ class ScanBatch:
         runs: Their indices.
         length: Tokens that each is padded to.
         rows_N: Their rows.
+        rows: The same; a slice where they follow each other, which need not be gathered.
         places_N: Where these rows stand in the padded batch, laid flat.
     """
 
     runs: tuple[int, ...]
     length: int
     rows_N: Tensor
+    rows: Tensor | slice
     places_N: Tensor
 
 
@@ -57,10 +59,13 @@ def _batch(
     length = min(size, -(-int(count_B.max()) // CHUNK_SIZE) * CHUNK_SIZE)
     run_N = np.repeat(np.arange(len(members)), count_B)
     place_N = np.arange(len(run_N)) - (np.cumsum(count_B) - count_B)[run_N]  # Each row's place in its run.
+    at_N = start_B[run_N] + place_N
+    rows_N = torch.from_numpy(at_N).to(device)
     return ScanBatch(
         runs=tuple(members),
         length=length,
-        rows_N=torch.from_numpy(start_B[run_N] + place_N).to(device),
+        rows_N=rows_N,
+        rows=slice(int(at_N[0]), int(at_N[-1]) + 1) if (np.diff(at_N) == 1).all() else rows_N,
         places_N=torch.from_numpy(run_N * length + place_N).to(device),
     )
 
@@ -71,7 +76,7 @@ def scan_batch(inputs: DeltaInputs, batch: ScanBatch, initial_BHKV: Tensor) -> t
     Returns:
         The outputs [N, H, V] in the batch's row order and the final states [B, H, K, V].
     """
-    rows = DeltaInputs(*(x[batch.rows_N] for x in inputs))
+    rows = DeltaInputs(*(x[batch.rows] for x in inputs))
     if batch.length == 1:
         return step_rule(*rows, initial_BHKV)
     padded = DeltaInputs(*(_padded(x, batch) for x in rows))
@@ -88,6 +93,8 @@ def _padded(x_NX: Tensor, batch: ScanBatch) -> Tensor:
 
 def in_row_order(outs: Sequence[Tensor], batches: Sequence[ScanBatch]) -> Tensor:
     """Lays the outputs of all batches, which together cover every row, back in the order of the rows."""
+    if len(batches) == 1 and isinstance(batches[0].rows, slice):
+        return outs[0]
     out_THV = torch.cat(tuple(outs))
     return torch.empty_like(out_THV).index_copy(0, torch.cat([batch.rows_N for batch in batches]), out_THV)
 

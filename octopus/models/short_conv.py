@@ -5,6 +5,9 @@ Letters: S source columns, T outputs, C channels, W kernel size.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
+
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
@@ -21,12 +24,15 @@ def short_convolution(columns_SC: Tensor, taps_WT: Tensor, weight_CW: Tensor) ->
     Returns:
         Outputs [T, C] in `promote(dtype, float32)`.
     """
+    return convolved((gather_columns(columns_SC, taps_T) for taps_T in taps_WT), weight_CW)
+
+
+def convolved(shifted: Iterable[Tensor], weight_CW: Tensor) -> Tensor:
+    """The same of columns [T, C] that are gathered already: each output's own, those a step before, and so on."""
     # The products promote; the gathered columns, which autograd keeps, stay in their own dtype.
-    weight_WC = weight_CW.to(torch.promote_types(weight_CW.dtype, torch.float32)).mT.flip(0)
-    out_TC = weight_WC[0] * gather_columns(columns_SC, taps_WT[0])
-    for w_C, taps_T in zip(weight_WC[1:], taps_WT[1:], strict=True):
-        out_TC = out_TC + w_C * gather_columns(columns_SC, taps_T)
-    return silu(out_TC)
+    weights = weight_CW.to(torch.promote_types(weight_CW.dtype, torch.float32)).unbind(1)
+    products = (w_C * columns_TC for w_C, columns_TC in zip(reversed(weights), shifted, strict=True))
+    return silu(reduce(torch.add, products))
 
 
 def gather_columns(columns_SC: Tensor, index_T: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from octopus.core.errors import GenerateAfterMount, NotRunning, OctopusError, StaleHandle, invariant
 from octopus.core.graph import Graph
-from octopus.core.host import HostTier
 from octopus.core.limits import Limits
 from octopus.core.pool import PagePool, StatePool
 from octopus.core.seals import Seals
-from octopus.core.storage.host import HostStorage
+from octopus.core.storage.host import host_tier
 from octopus.core.storage.kv import KVStorage
 from octopus.core.storage.seals import TensorSeals
 from octopus.core.thread import Status
@@ -25,6 +24,7 @@ from octopus.core.thread import Thread as Record
 from octopus.core.trace import Trace
 from octopus.models.backbone import Backbone
 from octopus.models.loading import load_model
+from octopus.rollout.device_memory import release, take_back
 from octopus.rollout.generation import Generation
 from octopus.rollout.passes import Passes
 from octopus.rollout.sampling import Draw
@@ -98,7 +98,7 @@ class Engine:
         self.graph = Graph(
             pages=PagePool(pages, page_size=page_size),
             states=states,
-            host=self._host_tier(seals, host_pages, host_states, page_size),
+            host=host_tier(self.storage, seals, pages=host_pages, states=host_states, page_size=page_size),
             seals=None if seals is None or seal_rate is None else Seals(seals, rate=seal_rate),
             limits=limits,
             trace=trace,
@@ -222,6 +222,28 @@ class Engine:
         self.graph.advance_weights()
         self._frontier.clear()
 
+    def release_memory(self) -> None:
+        """Gives the device the memory of keys, values and states, for a trainer to use; cached lines are forgotten.
+
+        Until `take_back_memory`, whatever would compute raises MemoryReleased. Nothing if it is released already.
+
+        Raises:
+            MemoryInUse: somebody holds a part of it; the message says who.
+        """
+        release(self.graph, self.storage)
+        self._frontier.clear()
+
+    def take_back_memory(self) -> None:
+        """Allocates the memory again: nothing that was computed before is there. Nothing if it is not released.
+
+        If the weights have changed meanwhile, call `advance_weights` first, as ever.
+
+        Raises:
+            CapacityExceeded: the device has too little. It stays released, and may be taken back later.
+        """
+        if self.storage.released:
+            take_back(self.storage)
+
     # ---- inner workings ----
 
     def _sample_running(
@@ -242,14 +264,6 @@ class Engine:
         self, hidden_NC: Tensor, records: Sequence[Record], draws: Sequence[Draw], temperature: float
     ) -> tuple[list[int], list[float]]:
         return self._passes.choose(hidden_NC, draws, temperature)
-
-    def _host_tier(
-        self, seals: TensorSeals | None, pages: int, states: int, page_size: int
-    ) -> HostTier | None:
-        if not pages and not states:
-            return None
-        copier = HostStorage(self.storage, seals, pages=pages, states=states, page_size=page_size)
-        return HostTier(pages=pages, states=states, copier=copier)
 
     def _refuse_unready(self, record: Record) -> None:
         self.graph.refuse_unready(record)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from octopus.core.errors import CapacityExceeded
@@ -16,6 +14,7 @@ from octopus.core.step import Step
 from octopus.core.storage.kv import KVStorage
 from octopus.core.thread import Thread
 from octopus.models.backbone import Backbone
+from octopus.rollout.device_memory import give_back_garbage, refuse_released, shortage_of
 from octopus.rollout.frontier import Frontier
 from octopus.rollout.logs import new_logger
 from octopus.rollout.sampling import Draw, choose
@@ -55,7 +54,9 @@ class Passes:
 
         Raises:
             CapacityExceeded: a pool is too small, or the device's memory even for the smallest passes.
+            MemoryReleased: the store has no memory.
         """
+        refuse_released(self._storage)
 
         def halve() -> str:
             self._batch_tokens = max(1, self._pass_tokens // 2)
@@ -95,7 +96,7 @@ class Passes:
         """Acts until the device's memory suffices; `halve` makes the pieces smaller and says how small they are."""
         counters = self._graph.retention.counters
         for _ in range(OOM_RETRIES):
-            shortage = _shortage(act)
+            shortage = shortage_of(act)
             if shortage is None:
                 return
             counters.oom_retries += 1
@@ -130,21 +131,7 @@ class Passes:
     def _give_back(self) -> None:
         """Gives the device what can be spared: cached lines, and blocks that torch keeps for itself."""
         self._graph.trim()
-        gc.collect()
-        if self._storage.keys.is_cuda:
-            torch.cuda.empty_cache()
-
-
-def _shortage(act: Callable[[], None]) -> str | None:
-    """Acts. Returns what the device said if its memory did not suffice.
-
-    The error itself goes with the handler: its traceback would keep the tensors of the failed pass alive.
-    """
-    try:
-        act()
-    except torch.OutOfMemoryError as error:
-        return str(error).partition("\n")[0]
-    return None
+        give_back_garbage(self._storage.device)
 
 
 def _batches(wave: list[Stretch], batch_tokens: int) -> Iterator[list[Stretch]]:

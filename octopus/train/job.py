@@ -184,7 +184,7 @@ class Job:
         rollouts = new_rollouts(
             engine, self._codec, config, temperature=temperature, spans=self._spans, cancelling=self._cancelling
         )
-        return SharedRollouts(rollouts, engine.backbone.model, self._ranks)
+        return SharedRollouts(rollouts, engine, self._ranks)
 
     def _stage(self, step: int) -> tuple[Stage, int, int]:
         """The stage of a step, from 1, the step's number in it, from 1, and its number of steps."""

@@ -151,6 +151,14 @@ def test_tiles_cover_each_reader_and_key_once(programs: int) -> None:
     assert len(plan.blocks_B) > 0 and set(plan.blocks_B.tolist()) <= {*range(40, 53), *range(11)}
 
 
+def test_no_block_reaches_into_what_others_see() -> None:
+    """Catches: groups that lie side by side in the pool taken for one run of slots, which a block may cross."""
+    made = [Group(slots_K=np.arange(6 * n, 6 * n + 6), readers=(Reader(n, 0, 6),)) for n in range(3)]
+    plan = tile(made, 3, programs=1, costs=COSTS)
+    assert (seen_by_tiles(plan, 3, 18) == np.kron(np.eye(3, dtype=np.int64), np.ones(6, dtype=np.int64))).all()
+    assert plan.blocks_B.tolist() == [0, 6, 12] and plan.slots_K.tolist() == [4, 5, 10, 11, 16, 17]
+
+
 def test_programs_have_equal_shares() -> None:
     """Catches: a long prefix left to one program, cuts at other places than where a share ends."""
     costs = Costs(most_readers=32, few_readers=4, block=64)

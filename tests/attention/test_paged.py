@@ -20,12 +20,14 @@ from octopus.attention.backends import attend
 from octopus.attention.exports import dense_view
 from octopus.attention.paged import StepIndex, StepRows, attend_paged, write_paged
 from octopus.attention.plan import Plan, lower
-from octopus.attention.step_plan import StepPlan, lower_step
+from octopus.attention.step_plan import SlotTable, StepPlan, lower_step
 from octopus.attention.windowed import windowed
+from octopus.core.errors import InvariantViolation
 from octopus.core.graph import Graph
 from octopus.core.mount import PLACEMENTS
-from octopus.core.pool import PagePool
+from octopus.core.pool import NO_PAGE, PagePool
 from octopus.core.schedule import Stretch
+from octopus.core.segment import Segment
 
 PAGE = 4
 PAGES = 200
@@ -183,3 +185,15 @@ def test_an_empty_window_is_refused(window: int) -> None:
     _, step = rollout(0, turns=1).steps[0]
     with pytest.raises(ValueError, match=f"1 position or more, since a row sees itself; not {window}"):
         StepIndex.of(step, torch.device("cpu"), window=window)
+
+
+def test_slots_of_pages_that_are_gone_are_refused() -> None:
+    """Catches: a page that was given back read as one of the pool, or one beside it refused with it."""
+    segment = Segment(index=0, parent=None, start_position=0, writer=0, opened_at=0, weights_version=0)
+    segment.pages = [NO_PAGE, (5 << 32) + 7, 2]
+    table = SlotTable(PAGE)
+    assert table.slots(segment, 4, 11).tolist() == [28, 29, 30, 31, 8, 9, 10]
+    with pytest.raises(InvariantViolation, match=r"a visible page of Segment\(0, 0 tokens\) was given back"):
+        table.slots(segment, 3, 11)
+    with pytest.raises(InvariantViolation, match=r"tokens \[8, 13\) of .* have no pages"):
+        table.slots(segment, 8, 13)

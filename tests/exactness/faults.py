@@ -21,8 +21,9 @@ from octopus.attention.rope import Rope
 from octopus.attention.runs import Runs, ancestor_rows, scan_runs
 from octopus.core.cursor import Cursor
 from octopus.core.segment import Segment
-from octopus.models import packed, recurrent
+from octopus.models import recurrent
 from octopus.models.gated_delta import DeltaInputs
+from octopus.models.layers import plain
 from octopus.models.recurrent import scan_batches
 from octopus.train.targets import Targets
 
@@ -100,12 +101,12 @@ def convolution_tail_lost(patch: pytest.MonkeyPatch) -> None:
         rows_LT = ancestor_rows(predecessors_T, steps)
         return np.where(rows_LT >= first_T, rows_LT, -1)
 
-    patch.setattr(packed, "ancestor_rows", inside_runs)
+    patch.setattr(plain, "ancestor_rows", inside_runs)
 
 
 def state_of_previous_run(patch: pytest.MonkeyPatch) -> None:
     """A run starts from the state that the run before it in the row ended with."""
-    scan = packed.scan_tree
+    scan = plain.scan_tree
 
     def scan_row(inputs: DeltaInputs, found: Runs, _: object) -> Tensor:
         chain = replace(found, runs=tuple(replace(run, parent=i - 1) for i, run in enumerate(found.runs)))
@@ -115,7 +116,7 @@ def state_of_previous_run(patch: pytest.MonkeyPatch) -> None:
         ]
         return scan(inputs, chain, batches)
 
-    patch.setattr(packed, "scan_tree", scan_row)
+    patch.setattr(plain, "scan_tree", scan_row)
 
 
 def state_gradient_detached(patch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def stage_steps(ranks: Ranks) -> dict[str, Any]:
     reinforcement = Reinforcement(
         config,
         backbone=engine.backbone,
-        rollouts=SharedRollouts(rollouts, model, ranks),
+        rollouts=SharedRollouts(rollouts, engine, ranks),
         tasks=tasks,
         crediting=Crediting(config, backbone=engine.backbone, dialect=codec, new_engine=lambda: engine),
         reference=new_reference(engine.backbone),

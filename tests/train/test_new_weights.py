@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tiny_policy
 from reporters import Reporters
 from toy_tasks import ToyTasks
@@ -31,6 +32,7 @@ from octopus.train.job_config import (
     RolloutConfig,
     TaskConfig,
 )
+from octopus.train.step import StepResult, train_step
 from octopus.train.watching import Nobody
 
 
@@ -98,6 +100,22 @@ def test_a_step_and_a_save_that_was_loaded_end_what_older_weights_wrote(tmp_path
     resumed = Holder()
     job(tmp_path / "run", resumed, steps=2, resume=True)
     assert resumed.stale() == [True]
+
+
+def test_the_trainer_has_the_memory_of_the_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a pool of keys that stays while a step is computed, or that is not there while rollouts are played."""
+    one = job(tmp_path / "run", Holder(), steps=1)
+    released: list[bool] = []
+
+    def step(*arguments: Any, **settings: Any) -> StepResult:
+        released.append(one._engine.storage.released)
+        return train_step(*arguments, **settings)
+
+    monkeypatch.setattr("octopus.train.stages.train_step", step)
+    assert one._engine.storage.released
+    one.run()
+    assert released == [True, True]  # By imitation, by reinforcement.
+    assert one._engine.graph.stats().counters.tokens_computed > 0
 
 
 def test_answers_are_decoded_again_with_the_weights_of_now() -> None:

@@ -136,22 +136,29 @@ def tile(groups: Sequence[Group], rows: int, *, programs: int, costs: Costs) -> 
 
 def _of_groups(groups: Sequence[Group], costs: Costs) -> Iterator[_Tile]:
     """A tile for each even share of a group's readers. What only some of these see comes last, key by key."""
+    shares = [(group, readers) for group in groups for readers in _shares(group.readers, costs.most_readers)]
+    lengths = [np.array([reader.length for reader in readers]) for _, readers in shares]
+    fulls = [int(lengths_R.min()) for lengths_R in lengths]
     first_query = 0
-    for group in groups:
-        count, pieces = len(group.readers), -(-len(group.readers) // costs.most_readers)
-        for piece in range(pieces):
-            readers = group.readers[piece * count // pieces : (piece + 1) * count // pieces]
-            lengths_R = np.array([reader.length for reader in readers])
-            full, seen = lengths_R.min(), lengths_R.max()
-            blocks_B, slots_K = _in_blocks(group.slots_K[:full], costs.block)
-            yield _Tile(
-                blocks_B=blocks_B,
-                slots_K=np.concatenate((slots_K, group.slots_K[full:seen])),
-                readers=readers,
-                first_query=first_query,
-                sees_R=len(slots_K) + lengths_R - full,
-            )
-            first_query += len(readers)
+    in_blocks = _in_blocks([group.slots_K[:full] for (group, _), full in zip(shares, fulls, strict=True)], costs.block)
+    for (group, readers), lengths_R, full, found in zip(shares, lengths, fulls, in_blocks, strict=True):
+        blocks_B, slots_K = found
+        seen = int(lengths_R.max())
+        yield _Tile(
+            blocks_B=blocks_B,
+            slots_K=slots_K if seen == full else np.concatenate((slots_K, group.slots_K[full:seen])),
+            readers=readers,
+            first_query=first_query,
+            sees_R=lengths_R + (len(slots_K) - full),
+        )
+        first_query += len(readers)
+
+
+def _shares(readers: tuple[Reader, ...], most: int) -> Iterator[tuple[Reader, ...]]:
+    """Readers in as few even shares as are needed for no more than `most` in one."""
+    count, pieces = len(readers), -(-len(readers) // most)
+    for piece in range(pieces):
+        yield readers[piece * count // pieces : (piece + 1) * count // pieces]
 
 
 def _dealt(tiles: Sequence[_Tile], programs: int, costs: Costs) -> tuple[list[_Tile], np.ndarray]:
@@ -166,13 +173,21 @@ def _dealt(tiles: Sequence[_Tile], programs: int, costs: Costs) -> tuple[list[_T
     for one, cost, stop in zip(tiles, costs_I.tolist(), stops_I.tolist(), strict=True):
         before = (stop - cost) / total * programs  # Programs, and the part of one, that are full by then.
         wide = cost / total * programs
-        inside = (np.arange(int(before) + 1, math.ceil(before + wide)) - before) / wide
-        least = costs.fewest_keys / (len(one.blocks_B) * costs.block + len(one.slots_K))
-        cuts = [0.0, *inside[(inside >= least) & (inside <= 1 - least)].tolist(), 1.0]
+        cuts = [0.0, *_cuts(one, before, wide, costs), 1.0]
         for start, end in pairwise(cuts):
-            pieces.append(one.cut(start, end))
+            pieces.append(one if len(cuts) == 2 else one.cut(start, end))
             program_I.append(min(programs - 1, int(before + wide * (start + end) / 2)))
     return pieces, np.searchsorted(program_I, np.arange(programs + 1)).astype(np.int64)
+
+
+def _cuts(one: _Tile, before: float, wide: float, costs: Costs) -> list[float]:
+    """Where in a tile one program's share ends and the next one's begins, but for cuts that leave too few keys."""
+    first, stop = int(before) + 1, math.ceil(before + wide)
+    if first >= stop:
+        return []
+    least = costs.fewest_keys / (len(one.blocks_B) * costs.block + len(one.slots_K))
+    inside = (np.arange(first, stop) - before) / wide
+    return inside[(inside >= least) & (inside <= 1 - least)].tolist()  # type: ignore[no-any-return]
 
 
 def _cost(one: _Tile, costs: Costs) -> float:
@@ -180,11 +195,31 @@ def _cost(one: _Tile, costs: Costs) -> float:
     return costs.tile + blocks * (costs.few if len(one.readers) <= costs.few_readers else 1.0)
 
 
-def _in_blocks(slots_K: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first slots of whole blocks of slots that follow each other, and the slots that are left."""
-    ends = np.flatnonzero(np.diff(slots_K) != 1) + 1
-    starts = np.concatenate(([0], ends))
+def _in_blocks(lines: Sequence[np.ndarray], block: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each line of slots the first ones of whole blocks that follow each other, and the slots that are left.
+
+    All lines at once: a step has many short ones.
+    """
+    if not lines:
+        return []
+    slots_K = np.concatenate(lines)
+    line_starts = np.cumsum([0, *map(len, lines[:-1])])
+    breaks_K = np.ones(len(slots_K), dtype=bool)
+    np.not_equal(slots_K[1:] - slots_K[:-1], 1, out=breaks_K[1:])
+    breaks_K[line_starts] = True
+    starts = np.flatnonzero(breaks_K)  # Of runs of slots that follow each other.
     lengths = np.diff(starts, append=len(slots_K))
-    in_run_K = np.arange(len(slots_K)) - np.repeat(starts, lengths)
-    whole_K = in_run_K < np.repeat(lengths // block * block, lengths)
-    return slots_K[whole_K & (in_run_K % block == 0)], slots_K[~whole_K]
+    blocks = lengths // block
+    firsts, whole = slots_K[starts], blocks * block
+    first_runs = np.searchsorted(starts, line_starts[1:])
+    in_blocks = _counted(firsts, blocks, block, first_runs)
+    return list(zip(in_blocks, _counted(firsts + whole, lengths - whole, 1, first_runs), strict=True))
+
+
+def _counted(firsts: np.ndarray, counts: np.ndarray, step: int, cuts: np.ndarray) -> list[np.ndarray]:
+    """`counts[i]` numbers from `firsts[i]` on, `step` apart, for every i; cut before those of each i in `cuts`."""
+    stops = counts.cumsum()
+    before = stops - counts
+    numbers = np.repeat(firsts - step * before, counts) + step * np.arange(stops[-1])
+    at = before[cuts].tolist()
+    return [numbers[start:stop] for start, stop in pairwise([0, *at, len(numbers)])]

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import torch
 
-from octopus.core.host import Transfer
+from octopus.core.host import HostTier, Transfer
 from octopus.core.storage.kv import KVStorage, sent
 from octopus.core.storage.seals import TensorSeals
 
@@ -31,29 +31,31 @@ class HostStorage:
         page_size: Tokens a page.
 
     Attributes:
-        pairs_of_pages: Tensors on the device, by page, each with its counterpart in host memory.
-        pairs_of_states: Likewise, by state.
+        pages: Host memory by page, of keys, values and their fingerprints.
+        states: Host memory by state, of convolution columns, recurrent states and their fingerprints.
     """
 
     def __init__(
         self, device: KVStorage, seals: TensorSeals | None, *, pages: int, states: int, page_size: int
     ) -> None:
-        pinned = device.keys.is_cuda
-        shape = device.shape
-        page = (pages, shape.attention_layers, page_size, shape.kv_heads, shape.head_dim)
-        keys, values, conv, recurrent = device.keys, device.values, device.conv, device.recurrent
-        self.pairs_of_pages = [(_by_page(x, page_size), _host(page, x, pinned)) for x in (keys, values)]
-        self.pairs_of_states = [
-            (x.transpose(0, 1), _host((states, x.shape[0], *x.shape[2:]), x, pinned)) for x in (conv, recurrent)
-        ]
-        if seals is not None:
-            sums_PN = seals.sums_S.unflatten(0, (-1, page_size))
-            self.pairs_of_pages.append((sums_PN, _host((pages, page_size), sums_PN, pinned)))
-            self.pairs_of_states.append((seals.state_sums_Z, _host((states,), seals.state_sums_Z, pinned)))
-        self._stream = torch.cuda.Stream(device.keys.device) if pinned else None
+        pinned = device.device.type == "cuda"
+        self._device, self._seals, self._page_size = device, seals, page_size
+        self.pages = [_host((pages, *there.shape[1:]), there, pinned) for there in self._device_pages()]
+        self.states = [_host((states, *there.shape[1:]), there, pinned) for there in self._device_states()]
+        self._stream = torch.cuda.Stream(device.device) if pinned else None
         self._waiting: SimpleQueue[tuple[Transfer, torch.cuda.Event, list[torch.Tensor]]] = SimpleQueue()
         if pinned:
             threading.Thread(target=self._complete_in_order, name="octopus-host-tier", daemon=True).start()
+
+    def _device_pages(self) -> list[torch.Tensor]:
+        """What `pages` is the counterpart of, as it is now: the store may have given its memory back meanwhile."""
+        pages = [_by_page(x, self._page_size) for x in (self._device.keys, self._device.values)]
+        return pages if self._seals is None else [*pages, self._seals.sums_S.unflatten(0, (-1, self._page_size))]
+
+    def _device_states(self) -> list[torch.Tensor]:
+        """What `states` is the counterpart of, as it is now."""
+        states = [x.transpose(0, 1) for x in (self._device.conv, self._device.recurrent)]
+        return states if self._seals is None else [*states, self._seals.state_sums_Z]
 
     def start(self, transfer: Transfer) -> None:
         """See `Copier.start`."""
@@ -71,16 +73,16 @@ class HostStorage:
     def _copy(self, transfer: Transfer) -> list[torch.Tensor]:
         """Copies, or launches the copies; returns what must stay alive until they have run."""
         staged: list[torch.Tensor] = []
-        for pairs, units in (
-            (self.pairs_of_pages, transfer.page_units),
-            (self.pairs_of_states, transfer.state_units),
+        for devices, hosts, units in (
+            (self._device_pages(), self.pages, transfer.page_units),
+            (self._device_states(), self.states, transfer.state_units),
         ):
             if not units:
                 continue
             # In the host's order: neighbours there are one copy, and launching many would cost more than the bytes.
             rows, places = zip(*sorted(units, key=itemgetter(1)), strict=True)
             rows_N = torch.tensor(rows)
-            for device, host in pairs:
+            for device, host in zip(devices, hosts, strict=True):
                 at_N = sent(rows_N, device.device)
                 if transfer.kind == "offload":
                     block = device[at_N]
@@ -100,6 +102,16 @@ class HostStorage:
             event.synchronize()
             staged.clear()
             transfer.complete()
+
+
+def host_tier(
+    device: KVStorage, seals: TensorSeals | None, *, pages: int, states: int, page_size: int
+) -> HostTier | None:
+    """A host tier of so many pages and states behind a store; None of nothing."""
+    if not pages and not states:
+        return None
+    copier = HostStorage(device, seals, pages=pages, states=states, page_size=page_size)
+    return HostTier(pages=pages, states=states, copier=copier)
 
 
 def _by_page(slots: torch.Tensor, page_size: int) -> torch.Tensor:

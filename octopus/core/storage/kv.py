@@ -43,13 +43,17 @@ class KVShape:
 class KVStorage:
     """Keys, values and recurrent states of all layers. Who owns which slot is decided elsewhere.
 
-    Nothing is initialised: a slot that was never written holds anything, NaN included, and must not be read.
+    Nothing is initialised: a slot that was never written holds anything, NaN included, and must not be read. Whoever
+    works on the tensors asks for them each time: those that were given back are others than those that come again.
 
     Attributes:
+        shape: What is kept of each token and state.
+        device: Where.
         keys: [attention layers, S, G, D], each rotated to its token's own position.
         values: [attention layers, S, G, D].
         conv: [recurrent layers, Z, W, C], the last W columns before the convolution, oldest first.
         recurrent: [recurrent layers, Z, H, Dk, Dv] in `promote(dtype, float32)`.
+        released: Whether the memory is given back; the tensors then have no slots.
     """
 
     def __init__(
@@ -62,18 +66,37 @@ class KVStorage:
         device: torch.device | str,
     ) -> None:
         self.shape = shape
+        self.device = torch.device(device)
+        self._dtype = dtype
+        self._sizes = num_slots, num_states
+        self.take_back()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all four tensors, also while they are given back."""
+        token, state = self.shape.bytes_per_token(self._dtype), self.shape.bytes_per_state(self._dtype)
+        return self._sizes[0] * token + self._sizes[1] * state
+
+    def release(self) -> None:
+        """Gives the memory back. What it held is lost."""
+        self.keys, self.values, self.conv, self.recurrent = self._tensors(0, 0)
+        self.released = True
+
+    def take_back(self) -> None:
+        """Allocates the memory. An error of the allocation leaves all as it was."""
+        self.keys, self.values, self.conv, self.recurrent = self._tensors(*self._sizes)
+        self.released = False
+
+    def _tensors(self, num_slots: int, num_states: int) -> tuple[torch.Tensor, ...]:
+        shape, dtype = self.shape, self._dtype
         token = (shape.attention_layers, num_slots, shape.kv_heads, shape.head_dim)
         state = (shape.recurrent_layers, num_states)
-        self.keys = torch.empty(token, dtype=dtype, device=device)
-        self.values = torch.empty(token, dtype=dtype, device=device)
-        self.conv = torch.empty(*state, shape.conv_columns, shape.conv_channels, dtype=dtype, device=device)
-        self.recurrent = torch.empty(
-            *state,
-            shape.value_heads,
-            shape.key_dim,
-            shape.value_dim,
-            dtype=_compute_dtype(dtype),
-            device=device,
+        head = (shape.value_heads, shape.key_dim, shape.value_dim)
+        return (
+            torch.empty(token, dtype=dtype, device=self.device),
+            torch.empty(token, dtype=dtype, device=self.device),
+            torch.empty(*state, shape.conv_columns, shape.conv_channels, dtype=dtype, device=self.device),
+            torch.empty(*state, *head, dtype=_compute_dtype(dtype), device=self.device),
         )
 
 

@@ -26,16 +26,13 @@ class TensorSeals:
     """
 
     def __init__(self, storage: KVStorage, *, page_size: int) -> None:
-        device, shape = storage.keys.device, storage.keys.shape
+        device, shape = storage.device, storage.keys.shape
         self._page_size = page_size
-        self._device = device
+        self._storage, self._device = storage, device
         token = (shape[0], 1, *shape[2:])
-        self._tokens = [
-            (_bits(tensor), _odd(token, start=start, device=device))
-            for tensor, start in ((storage.keys, 0), (storage.values, math.prod(token)))
-        ]
-        self._states = [
-            (_bits(tensor), _odd((1, *tensor.shape[2:]), start=start, device=device))
+        self._odd_of_tokens = [_odd(token, start=start, device=device) for start in (0, math.prod(token))]
+        self._odd_of_states = [
+            _odd((1, *tensor.shape[2:]), start=start, device=device)
             for tensor, start in ((storage.conv, 0), (storage.recurrent, math.prod(storage.conv.shape[2:])))
         ]
         self._layers_L = _odd((storage.conv.shape[0],), start=0, device=device)
@@ -88,7 +85,8 @@ class TensorSeals:
     def _token_sums(self, slots_N: torch.Tensor) -> torch.Tensor | None:
         """None if the device has no memory for so many slots at once."""
         try:
-            keys_N, values_N = ((bits[:, slots_N] * odd).sum((0, 2, 3)) for bits, odd in self._tokens)
+            tensors = zip((self._storage.keys, self._storage.values), self._odd_of_tokens, strict=True)
+            keys_N, values_N = ((_bits(tensor)[:, slots_N] * odd).sum((0, 2, 3)) for tensor, odd in tensors)
         except torch.OutOfMemoryError:
             if len(slots_N) == 1:
                 raise
@@ -104,7 +102,8 @@ class TensorSeals:
         return units_M, torch.stack(sums) + owners_M if sums else owners_M
 
     def _state_sum(self, unit: int) -> torch.Tensor:
-        conv_L, recurrent_L = ((bits[:, unit] * odd).flatten(1).sum(1) for bits, odd in self._states)
+        tensors = zip((self._storage.conv, self._storage.recurrent), self._odd_of_states, strict=True)
+        conv_L, recurrent_L = ((_bits(tensor)[:, unit] * odd).flatten(1).sum(1) for tensor, odd in tensors)
         return ((conv_L + recurrent_L) * self._layers_L).sum()
 
 

@@ -49,13 +49,15 @@ class Regenerate:
         """Decodes on `engine`, which must keep no trace, with the weights that it has at the call.
 
         Args:
-            engine: Of the policy. It is told here that its weights may have changed since the last call.
+            engine: Of the policy. It is told here that its weights may have changed since the last call, and has memory
+                for keys and states only during a call.
             dialect: The policy's.
             scope: What becomes of what others wrote under a hidden branch's influence.
             samples: Answers of each world; the first with the rollout's own noise.
             temperature: Of the rollouts.
             turn_tokens: Most tokens of a turn.
         """
+        engine.release_memory()
         self._engine = engine
         self._dialect = dialect
         self._scope = scope
@@ -71,6 +73,7 @@ class Regenerate:
     def values(self, worlds: Sequence[World]) -> list[Valued]:
         """See `Evaluation`."""
         self._engine.advance_weights()
+        self._engine.take_back_memory()
         lines = answer_lines(worlds)
         graphs = [lines[w.played].without(w.hidden, self._scope) if w.played in lines else None for w in worlds]
         asked = {
@@ -83,6 +86,7 @@ class Regenerate:
             if graph is not None and graph.place is not None
         }
         rewards = dict(zip(asked, self._rewards([*asked.values()]), strict=True))
+        self._engine.release_memory()
         return [
             NO_ANSWER
             if graph is None

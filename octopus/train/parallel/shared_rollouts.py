@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch.nn import Module
-
+from octopus.rollout.engine import Engine
 from octopus.rollout.environment import Task
 from octopus.rollout.loop import Rollouts
 from octopus.rollout.records import RolloutRecord
@@ -20,12 +19,15 @@ class SharedRollouts:
     Groups stay whole on one rank, so their common prompt is computed once. Draws are keyed by the task's seeds, so who
     plays a task does not change them. Afterwards every rank holds the same records, and whatever is computed from them
     without the model (ratings, packs, figures) is computed alike on each, as in one process.
+
+    The engine has memory for keys and states only while it plays; between times the trainer has it.
     """
 
-    def __init__(self, rollouts: Rollouts, model: Module, ranks: Ranks) -> None:
-        """Shares out what `rollouts` plays with `model`, whose weights may be sharded."""
+    def __init__(self, rollouts: Rollouts, engine: Engine, ranks: Ranks) -> None:
+        """Shares out what `rollouts` plays on `engine`, whose model's weights may be sharded."""
+        engine.release_memory()
         self._rollouts = rollouts
-        self._model = model
+        self._engine = engine
         self._ranks = ranks
 
     @property
@@ -35,13 +37,22 @@ class SharedRollouts:
         return succeeded, failed
 
     def run(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
-        """See `Rollouts.run`. Every rank calls it with the same tasks; the n-th task is played by rank n mod size."""
+        """See `Rollouts.run`. Every rank calls it with the same tasks; the n-th task is played by rank n mod size.
+
+        Raises CapacityExceeded if the device has no room for the engine's memory.
+        """
         rank, size = self._ranks.rank, self._ranks.size
-        with whole(self._model):
-            own = self._rollouts.run(tasks[rank::size]) if tasks[rank::size] else []
+        with whole(self._engine.backbone.model):
+            own = self._play(tasks[rank::size]) if tasks[rank::size] else []
         if size == 1:
             return own
         groups: list[tuple[RolloutRecord, ...]] = [()] * len(tasks)
         for other, sent in enumerate(self._ranks.gather([to_wire(group) for group in own])):
             groups[other::size] = own if other == rank else [from_wire(value) for value in sent]
         return groups
+
+    def _play(self, tasks: Sequence[Task]) -> list[tuple[RolloutRecord, ...]]:
+        self._engine.take_back_memory()
+        records = self._rollouts.run(tasks)
+        self._engine.release_memory()
+        return records
