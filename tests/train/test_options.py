@@ -20,10 +20,11 @@ from toy_tasks import ToyTasks
 
 from octopus.core.errors import BackendUnavailable
 from octopus.models.backbone import Backbone
+from octopus.models.recomputing import recompute_layers
 from octopus.rollout.environment import Task
 from octopus.rollout.records import RolloutRecord
 from octopus.rollout.scripted import play_script
-from octopus.train import stages
+from octopus.train import preparing, stages
 from octopus.train.config import (
     AdapterConfig,
     LossConfig,
@@ -85,8 +86,8 @@ CHANGES: list[tuple[str, str, Any, dict[str, Any]]] = [
     ("adapter", "targets", ("q_proj",), LORA),
     ("step", "max_grad_norm", 1e-3, {}),
 ]
-ELSEWHERE = {("step", "backend"), ("step", "logit_rows")}
-"""Options that must not change a number; their tests are below."""
+ELSEWHERE = {("step", "backend"), ("step", "logit_rows"), ("step", "recompute"), ("optimizer", "moments")}
+"""Options that must not change a number, whose tests are below; and moments, which test_eight_bit.py is about."""
 Weights = dict[str, torch.Tensor]
 
 
@@ -95,6 +96,8 @@ class Recorded:
 
     Those of the first task have these rewards, those of all others are worth 1.
     """
+
+    tool_seconds = (0.0, 0.0)
 
     def __init__(self, *rewards: float) -> None:
         self.rewards = rewards
@@ -248,6 +251,17 @@ def test_no_more_rows_of_logits_than_asked_for(
     monkeypatch.setattr(Backbone, "logits", counting)
     RUNS[run](BASE | {"step": StepConfig(logit_rows=5)}, tmp_path / "run")
     assert max(rows) == 5
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_recomputed_layers_change_no_weight(
+    run: str, unchanged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: an option that nobody reads; layers that are made again from other values."""
+    wrapped: list[torch.nn.Module] = []
+    monkeypatch.setattr(preparing, "recompute_layers", lambda model: (wrapped.append(model), recompute_layers(model)))
+    found = RUNS[run](BASE | {"step": replace(BASE["step"], recompute=True)}, tmp_path / "run")
+    assert wrapped and not differs(found, unchanged(run, {}))
 
 
 @pytest.mark.parametrize(
