@@ -193,7 +193,8 @@ def tiny_nemotron(
     return _scaled(NemotronHForCausalLM, NemotronHConfig(**common | own | settings), dtype, seed)
 
 
-EVERY_FAMILY = (tiny_llama, tiny_qwen3, tiny_qwen35, tiny_gemma3, tiny_qwen3_next, tiny_granite, tiny_nemotron)
+HYBRIDS = (tiny_qwen3_next, tiny_granite, tiny_nemotron)
+EVERY_FAMILY = (tiny_llama, tiny_qwen3, tiny_qwen35, tiny_gemma3, *HYBRIDS)
 
 
 def checkpointed(model: PreTrainedModel) -> PreTrainedModel:

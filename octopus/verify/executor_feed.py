@@ -41,7 +41,8 @@ def nemotron_feed(module: Any, config: Any) -> Feed:
         out = torch.zeros_like(into)
         for expert, weight in _nemotron_choice(gate.weight.mv(x).sigmoid(), gate, config):
             out = out + weight * (experts.down_proj[expert] @ activation(experts.up_proj[expert] @ into))
-        return module.fc2_latent_proj(out) + shared(x)
+        routed: Tensor = module.fc2_latent_proj(out)
+        return routed + shared(x)
 
     return feed
 
@@ -65,7 +66,7 @@ def _qwen_experts(module: Any, config: Any) -> Feed:
         chances_E = module.gate.weight.mv(x).softmax(dim=-1)
         chosen = chances_E.argsort(descending=True)[: config.num_experts_per_tok].tolist()
         share = chances_E[chosen].sum() if config.norm_topk_prob else 1.0
-        out = module.shared_expert_gate(x).sigmoid() * shared(x)
+        out: Tensor = module.shared_expert_gate(x).sigmoid() * shared(x)
         for expert in chosen:
             out = out + chances_E[expert] / share * _expert(module.experts, expert, config)(x)
         return out

@@ -13,6 +13,7 @@ from exact_library import ExactLibrary
 from hand_made import TREE, Branch, chain_of, path_of, plan_of
 from tiny_models import (
     EVERY_FAMILY,
+    HYBRIDS,
     VOCABULARY,
     checkpointed,
     tiny_gemma3,
@@ -29,6 +30,10 @@ from octopus.models.backbone import Backbone
 # One level of runs around the chunk size, all from one state.
 RAGGED = (Branch(length=3), *(Branch(length=n, parent=0, fork=3) for n in (130, 65, 64, 63, 2, 1)))
 FAMILIES = pytest.mark.parametrize("build", EVERY_FAMILY)
+# Those that `exactness/test_hybrids.py` compares with the library too take their time here.
+COSTLY = pytest.mark.parametrize(
+    "build", [pytest.param(build, marks=pytest.mark.slow if build in HYBRIDS else ()) for build in EVERY_FAMILY]
+)
 
 
 def tokens_of_length(length: int) -> np.ndarray:
@@ -75,7 +80,7 @@ def test_a_window_is_the_librarys(window: int) -> None:
     assert (backbone.logits(backbone.packed(chain_of(tokens))) - theirs).abs().max() < 1e-10
 
 
-@FAMILIES
+@COSTLY
 @torch.no_grad()
 def test_rows_of_a_batch_equal_the_library_in_float64(build: Callable) -> None:
     """Catches: anything beyond rounding, alone and among rows of one pack that must not see each other.
@@ -131,7 +136,7 @@ def tree_and_branches(build: Callable, branches: tuple[Branch, ...] = TREE) -> t
 
 
 @pytest.mark.parametrize("branches", [TREE, RAGGED], ids=["tree", "ragged"])
-@FAMILIES
+@COSTLY
 def test_tree_equals_each_branch_alone(build: Callable, branches: tuple[Branch, ...]) -> None:
     logit_error, gradient_error = tree_and_branches(build, branches)
     assert logit_error < 1e-10
@@ -195,7 +200,8 @@ def test_activation_checkpointing_changes_nothing(build: Callable) -> None:
     for model in (build(), checkpointed(build())):
         backbone = Backbone(model)
         backbone.packed(plan_of(TREE)).square().sum().backward()
-        gradients.append([weight.grad for weight in model.parameters()])
+        # A head that is no embedding takes no part.
+        gradients.append([weight.grad for weight in model.model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
