@@ -236,6 +236,9 @@ def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype,
                     weight.uniform_(-1, 1)
                 elif "norm" in name or name.endswith(("bias", "conv1d.weight")):
                     weight.add_(0.2 * torch.randn_like(weight))
+            for name, buffer in model.named_buffers():
+                if name.endswith("e_score_correction_bias"):
+                    buffer.uniform_(-0.5, 0.5)
     if hasattr(config, "num_experts_per_tok"):  # The library's fastest way to run experts knows no float64.
         model.set_experts_implementation("eager")
     return model.to(dtype)

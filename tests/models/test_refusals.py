@@ -184,6 +184,9 @@ def test_attention_without_positions_has_no_rotation() -> None:
     assert all(rotary.rope is None for rotary in Backbone(tiny_granite()).rotaries)
     assert all(rotary.rope is None for rotary in Backbone(tiny_nemotron()).rotaries)
     assert Backbone(tiny_granite(position_embedding_type="rope")).rotaries[0].rope is not None
+    unused = tiny_granite().config
+    unused.rope_parameters = rope_parameters(rope_type="dynamic", factor=2.0)
+    assert family_of(unused).name == "Granite 4"
 
 
 def test_a_class_without_a_head() -> None:
