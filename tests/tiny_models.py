@@ -12,13 +12,19 @@ import torch
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    NemotronHConfig,
+    NemotronHForCausalLM,
     PreTrainedModel,
     Qwen3_5ForCausalLM,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 VOCABULARY = 64
@@ -113,7 +119,82 @@ def tiny_qwen35(
     return _scaled(Qwen3_5ForCausalLM, config, dtype, seed)
 
 
-EVERY_FAMILY = (tiny_llama, tiny_qwen3, tiny_qwen35, tiny_gemma3)
+def tiny_qwen3_next(
+    *, layers: int = 4, dtype: torch.dtype = torch.float64, seed: int = 0, **settings: Any
+) -> Qwen3NextForCausalLM:
+    """A Qwen3-Next with hidden size 64 and layers linear, full, linear, full, ..., the last of them without experts.
+
+    Partial rotary 0.25; recurrent layers like those of `tiny_qwen35`; 4 experts, of which 2 are chosen.
+    """
+    own = {
+        "layer_types": [("linear_attention", "full_attention")[i % 2] for i in range(layers)],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "rope_parameters": rope_parameters(partial_rotary_factor=0.25),
+        "mlp_only_layers": [layers - 1],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    }
+    return _scaled(Qwen3NextForCausalLM, Qwen3NextConfig(**_common(4, 2, 32, layers) | own | settings), dtype, seed)
+
+
+def tiny_granite(
+    *, layers: int = 3, dtype: torch.dtype = torch.float64, seed: int = 0, **settings: Any
+) -> GraniteMoeHybridForCausalLM:
+    """A Granite 4 with hidden size 64 and layers linear, full, linear, ...; attention has no positions.
+
+    Mamba-2 with 8 heads of 16 in 2 groups, state size 12; 4 experts, of which 2 are chosen; every multiplier counts.
+    """
+    own = {
+        "layer_types": [("linear_attention", "full_attention")[i % 2] for i in range(layers)],
+        "position_embedding_type": "nope",
+        "rope_parameters": rope_parameters(),
+        "mamba_n_heads": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 12,
+        "shared_intermediate_size": 48,
+        "intermediate_size": 32,
+        "num_local_experts": 4,
+        "embedding_multiplier": 1.5,
+        "attention_multiplier": 0.3,
+        "residual_multiplier": 0.7,
+        "logits_scaling": 1.3,
+    }
+    config = GraniteMoeHybridConfig(**_common(4, 2, 16, layers) | own | settings)
+    return _scaled(GraniteMoeHybridForCausalLM, config, dtype, seed)
+
+
+def tiny_nemotron(
+    *, dtype: torch.dtype = torch.float64, seed: int = 0, **settings: Any
+) -> NemotronHForCausalLM:
+    """A Nemotron-H with hidden size 64 and blocks of every kind; attention has no positions.
+
+    Mamba-2 with 8 heads of 12 in 4 groups, state size 10; 8 experts in 2 groups, of which 2 of one group are chosen.
+    """
+    own = {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe", "linear_attention"],
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 12,
+        "n_groups": 4,
+        "ssm_state_size": 10,
+        "n_routed_experts": 8,
+        "n_group": 2,
+        "topk_group": 1,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 32,
+        "routed_scaling_factor": 1.5,
+    }
+    common = _common(4, 2, 32, 5) | {"tie_word_embeddings": False}
+    del common["num_hidden_layers"]
+    return _scaled(NemotronHForCausalLM, NemotronHConfig(**common | own | settings), dtype, seed)
+
+
+HYBRIDS = (tiny_qwen3_next, tiny_granite, tiny_nemotron)
+EVERY_FAMILY = (tiny_llama, tiny_qwen3, tiny_qwen35, tiny_gemma3, *HYBRIDS)
 
 
 def checkpointed(model: PreTrainedModel) -> PreTrainedModel:
@@ -151,6 +232,13 @@ def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype,
             for name, weight in model.named_parameters():
                 if name.endswith("A_log"):
                     weight.uniform_(0.02, 0.5).log_()
+                elif name.endswith("mixer.dt_bias"):  # Nemotron-H's steps are so short that nothing would be written.
+                    weight.uniform_(-1, 1)
                 elif "norm" in name or name.endswith(("bias", "conv1d.weight")):
                     weight.add_(0.2 * torch.randn_like(weight))
+            for name, buffer in model.named_buffers():
+                if name.endswith("e_score_correction_bias"):
+                    buffer.uniform_(-0.5, 0.5)
+    if hasattr(config, "num_experts_per_tok"):  # The library's fastest way to run experts knows no float64.
+        model.set_experts_implementation("eager")
     return model.to(dtype)

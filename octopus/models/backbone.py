@@ -67,6 +67,7 @@ class Backbone:
         self.rotaries = rotaries_of(model)
         self.layers = layers or default_layers(model.device, model.dtype)
         self._ranks = storage_ranks(model.config)
+        self._logits_divisor = float(getattr(model, "logits_scaling", 1))  # Granite's.
         self._layers = layers_named(self.layers, model.device, model.dtype)
         bind(model, self._layers)
 
@@ -120,7 +121,8 @@ class Backbone:
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
         """Logits [N, V] of chosen hidden states. Those of `paged` are inference tensors: call this in that mode too."""
-        return self.model.lm_head(hidden_NC)
+        logits_NV = self.model.lm_head(hidden_NC)
+        return logits_NV if self._logits_divisor == 1 else logits_NV / self._logits_divisor
 
     def _hidden(self, tokens_T: np.ndarray, positions_T: np.ndarray, context: Context) -> Tensor:
         ids_1T, positions_1T = (torch.from_numpy(x)[None].to(self.device) for x in (tokens_T, positions_T))

@@ -3,7 +3,7 @@
 The library's decoder layers still run, so whatever hooks them (sharding, activation checkpointing) keeps working, and
 no name in the state dict changes. What is replaced, and why:
 
-- norms and the recurrent layer, which the library computes in float32 whatever the weights: here in
+- norms, routers and the recurrent layer, which the library computes in float32 whatever the weights: here in
   `promote(dtype, float32)`; like gated units they are left to `Layers`, of which some fuse them;
 - the model's own forward, which would make the logits of every row: it is still what runs the layers, so that hooks on
   the whole model are called too;
@@ -23,14 +23,17 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.functional import softplus
+from torch.nn.functional import silu, softplus
 from transformers import AttentionInterface, PreTrainedModel
 
 from octopus.models.context import Context, DeltaLayer
 from octopus.models.layers.layer import Layers
-from octopus.models.layers.plain import promoted
+from octopus.models.layers.plain import normed, promoted
+from octopus.models.mamba_layer import MambaLayer
+from octopus.models.routers import chosen_softmax_router, grouped_router, softmax_router
 
 NAME = "octopus"
 
@@ -99,6 +102,13 @@ def _gated_rms_norm(layers: Layers, module: Any, x_XD: Tensor, gate_XD: Tensor) 
     return layers.gated_rms_norm(x_XD, gate_XD, module.weight, module.variance_epsilon)
 
 
+def _group_rms_norm_of_gated(_: Layers, module: Any, x_TC: Tensor, gate_TC: Tensor) -> Tensor:
+    """Mamba-2 gates first and normalises each group of channels by itself."""
+    gated_TC = promoted(x_TC) * silu(promoted(gate_TC))
+    grouped_TGX = gated_TC.unflatten(-1, (-1, module.group_size))
+    return (module.weight * normed(grouped_TGX, module.variance_epsilon).flatten(1)).to(gate_TC.dtype)
+
+
 def _gated_unit(layers: Layers, module: Any, x_XC: Tensor) -> Tensor:
     hidden_XC: Tensor = module.down_proj(layers.swiglu(module.gate_proj(x_XC), module.up_proj(x_XC)))
     return hidden_XC
@@ -115,26 +125,81 @@ def _gated_delta_net(
 ) -> Tensor:
     """Projections, gated norm and output run once for the whole row; the context runs convolution and scan."""
     x_TC = hidden_states[0]
+    columns_TC, b_TH, a_TH = module.in_proj_qkv(x_TC), module.in_proj_b(x_TC), module.in_proj_a(x_TC)
+    return _delta_rule(module, _required(octopus), columns_TC, module.in_proj_z(x_TC), b_TH, a_TH)
+
+
+def _grouped_gated_delta_net(
+    _: Layers, module: Any, hidden_states: Tensor, octopus: Context | None = None, **__: object
+) -> Tensor:
+    """Qwen3-Next: the same, but two projections lay together what belongs to one key head."""
+    x_TC, key_heads = hidden_states[0], module.num_k_heads
+    parts_TJX = module.in_proj_qkvz(x_TC).unflatten(-1, (key_heads, -1))
+    values = module.value_dim // key_heads
+    q_TC, k_TC, v_TC, z_TC = (
+        part.flatten(1) for part in parts_TJX.split((module.head_k_dim, module.head_k_dim, values, values), dim=-1)
+    )
+    b_TH, a_TH = (x.flatten(1) for x in module.in_proj_ba(x_TC).unflatten(-1, (key_heads, -1)).chunk(2, dim=-1))
+    return _delta_rule(module, _required(octopus), torch.cat((q_TC, k_TC, v_TC), dim=-1), z_TC, b_TH, a_TH)
+
+
+def _delta_rule(
+    module: Any, octopus: Context, columns_TC: Tensor, gate_TC: Tensor, b_TH: Tensor, a_TH: Tensor
+) -> Tensor:
     projected = DeltaLayer(
-        columns_TC=module.in_proj_qkv(x_TC),
+        columns_TC=columns_TC,
         weight_CW=module.conv1d.weight[:, 0],
-        log_decay_TH=-promoted(module.A_log).exp()
-        * softplus(promoted(module.in_proj_a(x_TC)) + promoted(module.dt_bias)),
-        beta_TH=promoted(module.in_proj_b(x_TC)).sigmoid(),
+        log_decay_TH=-promoted(module.A_log).exp() * softplus(promoted(a_TH) + promoted(module.dt_bias)),
+        beta_TH=promoted(b_TH).sigmoid(),
         key_heads=module.num_k_heads,
         key_dim=module.head_k_dim,
         value_dim=module.head_v_dim,
     )
+    out_THV = octopus.recur(module.layer_idx, projected)
+    return module.out_proj(module.norm(out_THV, gate_TC.view_as(out_THV)).flatten(1))[None]
+
+
+def _mamba_mixer(
+    _: Layers, module: Any, hidden_states: Tensor, octopus: Context | None = None, **__: object
+) -> Tensor:
+    """Mamba-2. The library limits step sizes in its chunked scan but not where it decodes; here they always are."""
+    sizes = (module.intermediate_size, module.conv_dim, module.num_heads)
+    gate_TC, columns_TC, step_TH = module.in_proj(hidden_states[0]).split(sizes, dim=-1)
+    shortest, longest = module.time_step_limit
+    dt_TH = softplus(promoted(step_TH) + promoted(module.dt_bias)).clamp(shortest, longest)
+    projected = MambaLayer(
+        columns_TC=columns_TC,
+        weight_CW=module.conv1d.weight[:, 0],
+        bias_C=module.conv1d.bias,
+        log_decay_TH=-promoted(module.A_log).exp() * dt_TH,
+        dt_TH=dt_TH,
+        skip_H=module.D,
+        groups=module.n_groups,
+        state_size=module.ssm_state_size,
+    )
     out_THV = _required(octopus).recur(module.layer_idx, projected)
-    gate_THV = module.in_proj_z(x_TC).view_as(out_THV)
-    return module.out_proj(module.norm(out_THV, gate_THV).flatten(1))[None]
+    return module.out_proj(module.norm(out_THV.flatten(1), gate_TC))[None]
 
 
 _FORWARDS: Mapping[str, Callable[..., object]] = {
     "Gemma3RMSNorm": _zero_centred_rms_norm,
     "Gemma3RotaryEmbedding": _no_rotation,
+    "GraniteMoeHybridMambaLayer": _mamba_mixer,
+    "GraniteMoeHybridRMSNorm": _rms_norm,
+    "GraniteMoeHybridRMSNormGated": _group_rms_norm_of_gated,
+    "GraniteMoeHybridRotaryEmbedding": _no_rotation,
+    "GraniteMoeHybridTopKRouter": chosen_softmax_router,
     "LlamaRMSNorm": _rms_norm,
     "LlamaRotaryEmbedding": _no_rotation,
+    "NemotronHMamba2Mixer": _mamba_mixer,
+    "NemotronHRMSNorm": _rms_norm,
+    "NemotronHRMSNormGated": _group_rms_norm_of_gated,
+    "NemotronHTopkRouter": grouped_router,
+    "Qwen3NextGatedDeltaNet": _grouped_gated_delta_net,
+    "Qwen3NextRMSNorm": _zero_centred_rms_norm,
+    "Qwen3NextRMSNormGated": _gated_rms_norm,
+    "Qwen3NextRotaryEmbedding": _no_rotation,
+    "Qwen3NextTopKRouter": softmax_router,
     "Qwen3RMSNorm": _rms_norm,
     "Qwen3RotaryEmbedding": _no_rotation,
     "Qwen3_5RMSNorm": _zero_centred_rms_norm,

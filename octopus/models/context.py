@@ -12,11 +12,35 @@ from typing import Protocol
 from torch import Tensor
 
 from octopus.models.gated_delta import DeltaInputs
+from octopus.models.recurrent import RuleInputs
+
+
+class RecurrentLayer(Protocol):
+    """One recurrent layer's projections of the whole row: what its convolution and scan start from."""
+
+    @property
+    def columns_TC(self) -> Tensor:
+        """What is convolved."""
+        ...
+
+    @property
+    def weight_CW(self) -> Tensor:
+        """The convolution's kernel."""
+        ...
+
+    @property
+    def bias_C(self) -> Tensor | None:
+        """Its bias, if it has one."""
+        ...
+
+    def inputs(self, mixed_TC: Tensor) -> RuleInputs:
+        """What the rule reads, from the convolution's output."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeltaLayer:
-    """One recurrent layer's projections of the whole row: what its convolution and scan start from.
+    """One Gated DeltaNet layer's projections of the whole row. See `RecurrentLayer`.
 
     Attributes:
         columns_TC: queries, keys and values side by side, before the convolution.
@@ -36,6 +60,10 @@ class DeltaLayer:
     key_dim: int
     value_dim: int
 
+    @property
+    def bias_C(self) -> None:
+        """There is none."""
+
     def parts(self, mixed_TC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The convolution's output as queries [T, J, K], keys [T, J, K] and values [T, Hv, V]."""
         keys, values = self.key_heads * self.key_dim, self.beta_TH.shape[-1] * self.value_dim
@@ -47,7 +75,7 @@ class DeltaLayer:
         )
 
     def inputs(self, mixed_TC: Tensor) -> DeltaInputs:
-        """What the delta rule reads, each value head with its key head."""
+        """See `RecurrentLayer.inputs`; each value head comes with its key head."""
         q_TJK, k_TJK, v_THV = self.parts(mixed_TC)
         value_heads = v_THV.shape[1]
         return DeltaInputs(
@@ -79,6 +107,6 @@ class Context(Protocol):
         """
         ...
 
-    def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
+    def recur(self, layer: int, projected: RecurrentLayer) -> Tensor:
         """Convolution and scan along every path. Returns [T, Hv, V] in at least the model's dtype."""
         ...

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from octopus.core.errors import UnsupportedModel
 from octopus.core.storage.kv import KVShape
 from octopus.models.rotary import check_rope
+from octopus.models.state_shapes import StateShape, delta_state, granite_state, nemotron_state
 
 FULL, SLIDING, RECURRENT = "full_attention", "sliding_attention", "linear_attention"
+MLP, EXPERTS = "mlp", "moe"
+
+Setting = tuple[str, tuple[object, ...], str]
+"""A configuration's field, what it must be, and why."""
+
+
+_SILU: Setting = ("hidden_act", ("silu",), "the short convolution ends in SiLU")
+_ROUTER_LOSS: Setting = ("output_router_logits", (False, None), "the losses of routers are not part of any loss here")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +32,9 @@ class Family:
         model_class: The class with a language-modelling head whose modules are bound.
         kinds: Layers that it may have.
         partial_rotary: Whether its attention can rotate a part of a head.
+        rotates: Whether attention of such a configuration has positions.
+        state: Size of a recurrent layer's state.
+        settings: Those that its recurrence, attention or head would ignore.
     """
 
     name: str
@@ -30,6 +42,9 @@ class Family:
     model_class: str
     kinds: tuple[str, ...]
     partial_rotary: bool = False
+    rotates: Callable[[Any], bool] = lambda config: True
+    state: StateShape | None = None
+    settings: tuple[Setting, ...] = ()
 
 
 FAMILIES = (
@@ -41,6 +56,44 @@ FAMILIES = (
         model_class="Qwen3_5ForCausalLM",
         kinds=(FULL, RECURRENT),
         partial_rotary=True,
+        state=delta_state,
+        settings=(_SILU,),
+    ),
+    Family(
+        name="Qwen3-Next",
+        model_types=("qwen3_next",),
+        model_class="Qwen3NextForCausalLM",
+        kinds=(FULL, RECURRENT),
+        partial_rotary=True,
+        state=delta_state,
+        settings=(_SILU, _ROUTER_LOSS),
+    ),
+    Family(
+        name="Granite 4",
+        model_types=("granitemoehybrid",),
+        model_class="GraniteMoeHybridForCausalLM",
+        kinds=(FULL, RECURRENT),
+        rotates=lambda config: config.position_embedding_type == "rope",
+        state=granite_state,
+        settings=(
+            _SILU,
+            _ROUTER_LOSS,
+            ("position_embedding_type", (None, "nope", "rope"), "the library would leave positions out"),
+        ),
+    ),
+    Family(
+        name="Nemotron-H",
+        model_types=("nemotron_h",),
+        model_class="NemotronHForCausalLM",
+        kinds=(FULL, RECURRENT, MLP, EXPERTS),
+        rotates=lambda config: False,
+        state=nemotron_state,
+        settings=(
+            ("mamba_hidden_act", ("silu",), "the short convolution ends in SiLU"),
+            ("hidden_dropout", (0, None), "hidden states are never dropped"),
+            ("residual_in_fp32", (False, None), "hidden states between layers keep the dtype of the weights"),
+            _ROUTER_LOSS,
+        ),
     ),
     Family(name="Gemma-3", model_types=("gemma3_text",), model_class="Gemma3ForCausalLM", kinds=(FULL, SLIDING)),
 )
@@ -64,7 +117,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 # Settings that our attention, recurrence or head would ignore: what they must be, and why.
-_SETTINGS: tuple[tuple[str, tuple[object, ...], str], ...] = (
+_SETTINGS: tuple[Setting, ...] = (
     ("attention_dropout", (0, None), "attention weights are never dropped"),
     ("attention_chunk_size", (None,), _CHUNKED),
     ("attn_logit_softcapping", (None,), "attention scores are not capped"),
@@ -72,10 +125,7 @@ _SETTINGS: tuple[tuple[str, tuple[object, ...], str], ...] = (
     ("is_causal", (True,), "a token never sees later ones"),
     ("use_bidirectional_attention", (False, None), "a token never sees later ones"),
 )
-_RECURRENT_SETTINGS: tuple[tuple[str, tuple[object, ...], str], ...] = (
-    ("hidden_act", ("silu",), "the short convolution ends in SiLU"),
-)
-_UNWINDOWED_SETTINGS: tuple[tuple[str, tuple[object, ...], str], ...] = (
+_UNWINDOWED_SETTINGS: tuple[Setting, ...] = (
     ("sliding_window", (None,), "every attention layer sees its whole view"),
 )
 
@@ -86,7 +136,7 @@ def family_of(config: Any) -> Family:
     Raises:
         UnsupportedModel: its model type is not listed, or a setting of it is one that we would silently ignore.
     """
-    family = next((family for family in FAMILIES if config.model_type in family.model_types), None)
+    family = _listed(config)
     if family is None:
         listed = "; ".join(f"{family.name} ({', '.join(family.model_types)})" for family in FAMILIES)
         why = f" ({_REASONS[config.model_type]})" if config.model_type in _REASONS else ""
@@ -94,7 +144,8 @@ def family_of(config: Any) -> Family:
             f"model type {config.model_type!r} is not supported{why}; supported families: {listed}"
         )
     text = config.get_text_config()
-    check_rope(text, partial=family.partial_rotary)
+    if family.rotates(text):
+        check_rope(text, partial=family.partial_rotary)
     for name, allowed, why in _settings(family):
         value = getattr(text, name, allowed[0])
         if value not in allowed:
@@ -103,12 +154,12 @@ def family_of(config: Any) -> Family:
     return family
 
 
-def _settings(family: Family) -> tuple[tuple[str, tuple[object, ...], str], ...]:
-    return (
-        *_SETTINGS,
-        *(_RECURRENT_SETTINGS if RECURRENT in family.kinds else ()),
-        *(_UNWINDOWED_SETTINGS if SLIDING not in family.kinds else ()),
-    )
+def _settings(family: Family) -> tuple[Setting, ...]:
+    return (*_SETTINGS, *family.settings, *(_UNWINDOWED_SETTINGS if SLIDING not in family.kinds else ()))
+
+
+def _listed(config: Any) -> Family | None:
+    return next((family for family in FAMILIES if config.model_type in family.model_types), None)
 
 
 def _check_layers(family: Family, config: Any) -> None:
@@ -130,28 +181,18 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
 
 def storage_ranks(config: Any) -> tuple[int, ...]:
     """For each layer its place in the store: how many layers before it keep the same, tokens' KV or states."""
-    recurrent = [kind == RECURRENT for kind in layer_kinds(config)]
-    return tuple(recurrent[:layer].count(here) for layer, here in enumerate(recurrent))
+    kept = ["KV" if kind in (FULL, SLIDING) else kind for kind in layer_kinds(config)]
+    return tuple(kept[:layer].count(here) for layer, here in enumerate(kept))
 
 
 def kv_shape(config: Any) -> KVShape:
     """What a model of this configuration keeps for tokens and states; sliding layers keep as much as full ones."""
-    kinds = layer_kinds(config)
+    kinds, family = layer_kinds(config), _listed(config)
     attention = {
-        "attention_layers": len(kinds) - kinds.count(RECURRENT),
+        "attention_layers": kinds.count(FULL) + kinds.count(SLIDING),
         "kv_heads": config.num_key_value_heads,
-        "head_dim": config.head_dim,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
     }
-    if RECURRENT not in kinds:
+    if RECURRENT not in kinds or family is None or family.state is None:
         return KVShape(**attention)
-    keys = config.linear_num_key_heads * config.linear_key_head_dim
-    values = config.linear_num_value_heads * config.linear_value_head_dim
-    return KVShape(
-        **attention,
-        recurrent_layers=kinds.count(RECURRENT),
-        conv_columns=config.linear_conv_kernel_dim - 1,
-        conv_channels=2 * keys + values,
-        value_heads=config.linear_num_value_heads,
-        key_dim=config.linear_key_head_dim,
-        value_dim=config.linear_value_head_dim,
-    )
+    return KVShape(**attention, recurrent_layers=kinds.count(RECURRENT), **family.state(config))

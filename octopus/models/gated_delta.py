@@ -16,6 +16,7 @@ Letters: B runs, T tokens, N chunks, L tokens of a chunk, H value heads, K key d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,24 @@ class DeltaInputs(NamedTuple):
     v_XHV: Tensor
     g_XH: Tensor
     beta_XH: Tensor
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> DeltaInputs:
+        """See `RuleInputs.each`."""
+        return DeltaInputs(*map(change, self))
+
+    def zero_state(self) -> Tensor:
+        """See `RuleInputs.zero_state`."""
+        heads, value_dim = self.v_XHV.shape[-2:]
+        dtype = torch.promote_types(self.v_XHV.dtype, torch.float32)
+        return self.v_XHV.new_zeros(heads, self.k_XHK.shape[-1], value_dim, dtype=dtype)
+
+    def by_chunks(self, initial_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+        """See `RuleInputs.by_chunks`."""
+        return chunk_rule(*self, initial_BHKV)
+
+    def by_step(self, state_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+        """See `RuleInputs.by_step`."""
+        return step_rule(*self, state_BHKV)
 
 
 def chunk_rule(
@@ -62,7 +81,7 @@ def chunk_rule(
     """
     tokens = q_BTHK.shape[1]
     chunk_size = min(chunk_size, tokens)
-    q, k, v, g, beta = (_chunks(x, chunk_size) for x in (*_prepared(q_BTHK, k_BTHK, v_BTHV), g_BTH, beta_BTH))
+    q, k, v, g, beta = (chunked(x, chunk_size) for x in (*_prepared(q_BTHK, k_BTHK, v_BTHV), g_BTH, beta_BTH))
     beta_BNHL1 = beta.to(q.dtype)
 
     # Sums of decays reach -1,000, where float32 has four digits left for their differences.
@@ -121,7 +140,7 @@ def _unit(x_XK: Tensor) -> Tensor:
     return x_XK * torch.rsqrt(x_XK.square().sum(dim=-1, keepdim=True) + NORM_EPSILON)
 
 
-def _chunks(x: Tensor, chunk_size: int) -> Tensor:
+def chunked(x: Tensor, chunk_size: int) -> Tensor:
     """[B, T, H, X] or [B, T, H] to [B, N, H, L, X or 1], padded with tokens that do nothing."""
     x_BTHX = x if x.ndim == 4 else x[..., None]
     x_BTHX = pad(x_BTHX, (0, 0, 0, 0, 0, -x_BTHX.shape[1] % chunk_size))

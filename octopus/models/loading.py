@@ -74,7 +74,7 @@ def read_config(name_or_path: str | Path, **source: Any) -> PreTrainedConfig:
 
 
 def check_weights(folder: Path) -> None:
-    """Raises UnsupportedModel unless the folder holds safetensors, whose index, if any, names files of the folder."""
+    """Raises UnsupportedModel unless the folder holds safetensors, all that its index, if any, names."""
     index = folder / INDEX
     if not index.is_file():
         if not (folder / "model.safetensors").is_file():
@@ -90,3 +90,8 @@ def check_weights(folder: Path) -> None:
     for name in names:
         if not is_plain_name(name) or not name.endswith(".safetensors"):
             raise UnsupportedModel(f"{index} names {name!r}; expected a .safetensors file in the same folder")
+    if missing := sorted(name for name in names if not (folder / name).is_file()):
+        raise UnsupportedModel(
+            f"{folder} lacks {len(missing)} of the {len(names)} files that {INDEX} names: {', '.join(missing[:5])}; "
+            "fetch them again"
+        )

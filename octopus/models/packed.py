@@ -14,7 +14,7 @@ from torch import Tensor
 
 from octopus.attention.backends import attend
 from octopus.attention.plan import Plan
-from octopus.models.context import DeltaLayer
+from octopus.models.context import RecurrentLayer
 from octopus.models.layers.layer import Layers, Recurrence
 from octopus.models.rotary import Rotary
 
@@ -56,7 +56,7 @@ class PackedContext:
         )
         return out_HTD
 
-    def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
+    def recur(self, layer: int, projected: RecurrentLayer) -> Tensor:
         """See `Context.recur`."""
         return self._recurrence.recur(projected)
 

@@ -19,7 +19,7 @@ from octopus.attention.paged import StepIndex, StepRows, attend_paged, write_pag
 from octopus.attention.rope import Rope
 from octopus.attention.step_plan import StepPlan
 from octopus.core.storage.kv import KVStorage
-from octopus.models.context import DeltaLayer
+from octopus.models.context import RecurrentLayer
 from octopus.models.recurrent import in_row_order, scan_batch
 from octopus.models.rotary import Rotary
 from octopus.models.short_conv import convolved
@@ -65,23 +65,24 @@ class PagedContext:
         index = self._index(window)
         return attend_paged(q_HTD, keys_SGD, values_SGD, index=index, rope=rotary.rope, scale=scale)
 
-    def recur(self, layer: int, projected: DeltaLayer) -> Tensor:
+    def recur(self, layer: int, projected: RecurrentLayer) -> Tensor:
         """See `Context.recur`."""
         rank = self.ranks[layer]
         mixed_TC = self._convolve(self.storage.conv[rank], projected)
         return self._scan(self.storage.recurrent[rank], projected, mixed_TC)
 
-    def _convolve(self, conv_ZXC: Tensor, projected: DeltaLayer) -> Tensor:
+    def _convolve(self, conv_ZXC: Tensor, projected: RecurrentLayer) -> Tensor:
         """Convolves the new columns behind each run's stored ones, and stores each run's last columns."""
         states = self._states
         new_TC = projected.columns_TC
         stored_SC = conv_ZXC[states.read_R].flatten(0, 1).to(new_TC.dtype)
         columns_SC = torch.cat((new_TC, stored_SC, new_TC.new_zeros(1, new_TC.shape[1])))
-        mixed_TC = convolved((columns_SC[taps_T] for taps_T in states.taps_WT), projected.weight_CW)
+        shifted = (columns_SC[taps_T] for taps_T in states.taps_WT)
+        mixed_TC = convolved(shifted, projected.weight_CW, projected.bias_C)
         conv_ZXC.index_copy_(0, states.written_N, columns_SC[states.tails_NX].to(conv_ZXC.dtype))
         return mixed_TC
 
-    def _scan(self, recurrent_ZHKV: Tensor, projected: DeltaLayer, mixed_TC: Tensor) -> Tensor:
+    def _scan(self, recurrent_ZHKV: Tensor, projected: RecurrentLayer, mixed_TC: Tensor) -> Tensor:
         """Scans each run from its stored state, and stores the state it ends with."""
         states, inputs = self._states, projected.inputs(mixed_TC)
         outs, finals = [], []

@@ -1,8 +1,8 @@
-"""Scans of the gated delta rule over many runs: which are computed together, and where each state comes from.
+"""Scans of a recurrent rule over many runs: which are computed together, and where each state comes from.
 
 A run is a stretch of rows with no fork inside. Runs are batched by length class (the next power of two), one call for
 each class: padding at most doubles the work. A run is cut into the same chunks whichever others share its batch, so it
-is rounded alike. Runs of one token take a single step, all others the chunked rule.
+is rounded alike. Runs of one token take a single step, all others go by chunks.
 
 Letters: T rows, N rows of a batch in its order, B runs of a batch, H value heads, K key dimension, V value dimension.
 """
@@ -10,15 +10,39 @@ Letters: T rows, N rows of a batch in its order, B runs of a batch, H value head
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from octopus.attention.runs import Runs
-from octopus.models.gated_delta import CHUNK_SIZE, DeltaInputs, chunk_rule, step_rule
+from octopus.models.gated_delta import CHUNK_SIZE
+
+
+class RuleInputs(Protocol):
+    """What each token brings to a recurrent rule: tensors with the same leading dimensions.
+
+    A token that brings zeros leaves a state as it is.
+    """
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The same with every tensor changed."""
+        ...
+
+    def zero_state(self) -> Tensor:
+        """The state [H, K, V] before any token, in `promote(dtype, float32)`."""
+        ...
+
+    def by_chunks(self, initial_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+        """With leading dimensions [B, tokens]: the outputs [B, tokens, H, V] and the states after the last token."""
+        ...
+
+    def by_step(self, state_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+        """With leading dimension [B], one token of each run: the outputs [B, H, V] and the states after it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,17 +94,16 @@ def _batch(
     )
 
 
-def scan_batch(inputs: DeltaInputs, batch: ScanBatch, initial_BHKV: Tensor) -> tuple[Tensor, Tensor]:
+def scan_batch(inputs: RuleInputs, batch: ScanBatch, initial_BHKV: Tensor) -> tuple[Tensor, Tensor]:
     """Scans the runs of one batch.
 
     Returns:
         The outputs [N, H, V] in the batch's row order and the final states [B, H, K, V].
     """
-    rows = DeltaInputs(*(x[batch.rows] for x in inputs))
+    rows = inputs.each(lambda x: x[batch.rows])
     if batch.length == 1:
-        return step_rule(*rows, initial_BHKV)
-    padded = DeltaInputs(*(_padded(x, batch) for x in rows))
-    out_BLHV, final_BHKV = chunk_rule(*padded, initial_BHKV)
+        return rows.by_step(initial_BHKV)
+    out_BLHV, final_BHKV = rows.each(lambda x: _padded(x, batch)).by_chunks(initial_BHKV)
     return out_BLHV.flatten(0, 1)[batch.places_N], final_BHKV
 
 
@@ -105,15 +128,13 @@ def tree_batches(runs: Runs, device: torch.device) -> tuple[ScanBatch, ...]:
     return tuple(batch for level in runs.levels for batch in scan_batches(spans, level, device))
 
 
-def scan_tree(inputs: DeltaInputs, runs: Runs, batches: Sequence[ScanBatch]) -> Tensor:
+def scan_tree(inputs: RuleInputs, runs: Runs, batches: Sequence[ScanBatch]) -> Tensor:
     """Scans a pack: every run starts from the state its parent run ended with, and gradients flow back through it.
 
     Returns:
         The outputs [T, H, V] in `promote(dtype, float32)`.
     """
-    dtype = torch.promote_types(inputs.v_XHV.dtype, torch.float32)
-    heads, value_dim = inputs.v_XHV.shape[-2:]
-    zeros_HKV = inputs.v_XHV.new_zeros(heads, inputs.k_XHK.shape[-1], value_dim, dtype=dtype)
+    zeros_HKV = inputs.zero_state()
     finals: dict[int, Tensor] = {}
     outs = []
     for batch in batches:

@@ -38,16 +38,16 @@ class Rotary:
     rotation. Scores are the library's: the other dimensions of a partially rotated head carry no factor there either.
 
     Attributes:
-        rope: The rotation.
+        rope: The rotation; None in a model without positions in attention.
         attention_factor: What the library multiplies each of both sides by; 1 for all types but yarn.
     """
 
-    rope: Rope
+    rope: Rope | None
     attention_factor: float
 
     def weighted(self, q_HTD: Tensor) -> Tensor:
         """Unrotated queries with the attention factors of both sides in them, in their own dtype."""
-        if self.attention_factor == 1:
+        if self.rope is None or self.attention_factor == 1:
             return q_HTD
         weights_D = q_HTD.new_ones(q_HTD.shape[-1], dtype=torch.float64)
         weights_D[: self.rope.rotary_dim] = self.attention_factor**2
@@ -83,6 +83,8 @@ def check_rope(config: Any, *, partial: bool) -> None:
 def rotaries_of(model: PreTrainedModel) -> tuple[Rotary, ...]:
     """The rotary embedding of each layer; layers of one kind share it."""
     config = model.config.get_text_config()
+    if getattr(model.model, "rotary_emb", None) is None:
+        return (Rotary(rope=None, attention_factor=1.0),) * config.num_hidden_layers
     # A fresh module has the library's own formula in float32; the buffers of the model's were rounded by `model.to`.
     fresh: Any = type(model.model.rotary_emb)(config)
     by_kind = {

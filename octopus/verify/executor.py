@@ -3,8 +3,7 @@
 Everything here is written a second time, on purpose another way: each reading token rotates the *keys* it sees to
 their effective positions (the packed pass rotates queries), recurrent layers take one *step* per token from the state
 its path predecessor left (the packed pass scans chunks), and nothing knows of segments, slices or rows. It runs in
-the dtype of the weights and reads them from an unmodified Llama, Qwen3, Qwen3.5 or Gemma-3 causal model of the Hugging
-Face library.
+the dtype of the weights and reads them from an unmodified causal model of the Hugging Face library.
 
 Letters: N visible tokens, H query heads, G key/value heads, R query heads per key/value head, L = N + R, D head dim,
 K key heads, M value heads per key head, Dk/Dv their dims, C channels, P positions.
@@ -12,24 +11,31 @@ K key heads, M value heads per key head, Dk/Dv their dims, C channels, P positio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu, silu, softplus
+from torch.nn.functional import embedding, silu, softplus
 
+from octopus.verify.executor_feed import Feed, feed_of, nemotron_feed
+from octopus.verify.executor_mamba import Mamba
+from octopus.verify.executor_parts import (
+    GEMMA,
+    GRANITE,
+    NEMOTRON,
+    QWEN3_NEXT,
+    QWEN35,
+    Norm,
+    Projection,
+    unchanged,
+    unit_mean_square,
+)
 from octopus.verify.oracle import OracleToken
 
-GEMMA, QWEN35 = "gemma3_text", "qwen3_5_text"
-FAMILIES = ("llama", "qwen3", QWEN35, GEMMA)
+FAMILIES = ("llama", "qwen3", QWEN35, GEMMA, QWEN3_NEXT, GRANITE, NEMOTRON)
 FIXED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": silu,
-    "gelu_pytorch_tanh": partial(gelu, approximate="tanh"),
-}
 
 
 def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Tensor]:
@@ -53,13 +59,15 @@ def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Te
     kinds = getattr(net.config, "layer_types", None) or ["full_attention"] * len(net.model.layers)
     rotaries = {kind: _Rotary(net, kind, positions) for kind in kinds}
     layers = [_Layer(layer, net.config) for layer in net.model.layers]
-    final_norm = _Norm(net.model.norm, net.config)
-    table = net.model.embed_tokens
+    final_norm = Norm(net.model.norm_f if net.config.model_type == NEMOTRON else net.model.norm, net.config)
+    table = net.get_input_embeddings()
     values = torch.tensor([token.value for token in tokens], dtype=torch.long, device=table.weight.device)
     # Where a family names a padding token, the library gives that token's row no gradient.
     embedded = embedding(values, table.weight, padding_idx=table.padding_idx)
     if net.config.model_type == GEMMA:
         embedded = embedded * table.embed_scale.to(embedded.dtype)
+    if net.config.model_type == GRANITE:
+        embedded = embedded * net.config.embedding_multiplier
     hidden = []
     for token, x in zip(tokens, embedded, strict=True):
         seen = {kind: rotary.seen_by(token) for kind, rotary in rotaries.items()}
@@ -67,31 +75,8 @@ def execute(model: nn.Module, tokens: Sequence[OracleToken]) -> tuple[Tensor, Te
             x = layer.step(x, seen[kind])
         hidden.append(final_norm(x))
     hidden_TC = torch.stack(hidden)
-    return hidden_TC, hidden_TC @ net.lm_head.weight.T
-
-
-class _Projection:
-    """Linear maps of one input, as one product."""
-
-    def __init__(self, *modules: Any) -> None:
-        self.weight = torch.cat([module.weight for module in modules])
-        self.bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
-        self.sizes = [module.weight.shape[0] for module in modules]
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        out = self.weight.mv(x)
-        return torch.split(out if self.bias is None else out + self.bias, self.sizes)
-
-
-class _Norm:
-    """RMSNorm; Qwen3.5 and Gemma keep its weights as differences from 1."""
-
-    def __init__(self, module: Any, config: Any) -> None:
-        self.weight: Tensor = 1 + module.weight if config.model_type in (QWEN35, GEMMA) else module.weight
-        self.epsilon = config.rms_norm_eps
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return _unit_mean_square(x, self.epsilon) * self.weight
+    logits_TV = hidden_TC @ net.lm_head.weight.T
+    return hidden_TC, logits_TV / net.config.logits_scaling if net.config.model_type == GRANITE else logits_TV
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +98,9 @@ class _Rotary:
     """Tables of one kind of layer for every position; dims that are not rotary have cosine 1 and sine 0."""
 
     def __init__(self, net: Any, kind: str, positions: int) -> None:
-        weight, config, module = net.lm_head.weight, net.config, net.model.rotary_emb
-        parameters = config.rope_parameters.get(kind, config.rope_parameters)
-        if (rope_type := parameters["rope_type"]) not in FIXED_ROPE_TYPES:
-            raise ValueError(f"rope type {rope_type} is not supported")
-        prefix = f"{kind}_" if kind in config.rope_parameters else ""
+        weight, config = net.lm_head.weight, net.config
+        frequencies, factor = _frequencies(net, kind)
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        frequencies = getattr(module, f"{prefix}inv_freq").double()
-        factor = getattr(module, f"{prefix}attention_scaling")
         half = len(frequencies)
         angles = torch.arange(positions, dtype=torch.float64, device=weight.device)[:, None] * frequencies
         cos, sin, rest = angles.cos() * factor, angles.sin() * factor, angles.new_zeros(positions, dim - 2 * half)
@@ -143,34 +123,58 @@ class _Rotary:
         )
 
 
+def _frequencies(net: Any, kind: str) -> tuple[Tensor, float]:
+    """Of one kind of layer, and what cosines and sines are multiplied by; none without positions in attention."""
+    module = getattr(net.model, "rotary_emb", None)
+    if module is None:
+        return net.lm_head.weight.new_zeros(0, dtype=torch.float64), 1.0
+    sets = net.config.rope_parameters
+    if (rope_type := sets.get(kind, sets)["rope_type"]) not in FIXED_ROPE_TYPES:
+        raise ValueError(f"rope type {rope_type} is not supported")
+    prefix = f"{kind}_" if kind in sets else ""
+    return getattr(module, f"{prefix}inv_freq").double(), getattr(module, f"{prefix}attention_scaling")
+
+
 class _Layer:
     """One decoder layer with what its tokens have left behind."""
 
     def __init__(self, module: Any, config: Any) -> None:
-        self.mixer: _Attention | _DeltaNet
-        if hasattr(module, "self_attn"):
-            self.mixer = _Attention(module.self_attn, config)
-        else:
-            self.mixer = _DeltaNet(module.linear_attn, config)
-        self.before_mixer = _Norm(module.input_layernorm, config)
-        self.after_mixer = self.after_mlp = _unchanged
-        self.before_mlp = _Norm(module.post_attention_layernorm, config)
+        self.residual = config.residual_multiplier if config.model_type == GRANITE else 1
+        self.mixer: _Attention | _DeltaNet | Mamba | None = _mixer(module, config)
+        self.feed: Feed | None = None
+        self.after_mixer = self.after_feed = unchanged
+        if config.model_type == NEMOTRON:
+            self.before_mixer = self.before_feed = Norm(module.norm, config)
+            if self.mixer is None:
+                self.feed = nemotron_feed(module.mixer, config)
+            return
+        self.before_mixer = Norm(module.input_layernorm, config)
+        self.before_feed = Norm(module.post_attention_layernorm, config)
         if config.model_type == GEMMA:
-            self.after_mixer = self.before_mlp
-            self.before_mlp = _Norm(module.pre_feedforward_layernorm, config)
-            self.after_mlp = _Norm(module.post_feedforward_layernorm, config)
-        self.gate_up = _Projection(module.mlp.gate_proj, module.mlp.up_proj)
-        self.down = _Projection(module.mlp.down_proj)
-        self.activation = ACTIVATIONS[config.hidden_activation if config.model_type == GEMMA else config.hidden_act]
+            self.after_mixer = self.before_feed
+            self.before_feed = Norm(module.pre_feedforward_layernorm, config)
+            self.after_feed = Norm(module.post_feedforward_layernorm, config)
+        self.feed = feed_of(module, config)
 
     def step(self, x: Tensor, token: _Seen) -> Tensor:
-        x = x + self.after_mixer(self.mixer.step(self.before_mixer(x), token))
-        gate, up = self.gate_up(self.before_mlp(x))
-        return x + self.after_mlp(self.down(self.activation(gate) * up)[0])
+        if isinstance(self.mixer, Mamba):
+            x = x + self.residual * self.mixer.step(self.before_mixer(x), token.predecessor)
+        elif self.mixer is not None:
+            x = x + self.residual * self.after_mixer(self.mixer.step(self.before_mixer(x), token))
+        if self.feed is not None:
+            x = x + self.residual * self.after_feed(self.feed(self.before_feed(x)))
+        return x
 
 
-def _unchanged(x: Tensor) -> Tensor:
-    return x
+def _mixer(layer: Any, config: Any) -> _Attention | _DeltaNet | Mamba | None:
+    """What a layer's tokens see each other through, if anything."""
+    for name in ("self_attn", "linear_attn", "mamba", "mixer"):
+        module = getattr(layer, name, None)
+        if hasattr(module, "q_proj"):
+            return _Attention(module, config)
+        if hasattr(module, "A_log"):
+            return Mamba(module, config) if hasattr(module, "D") else _DeltaNet(module, config)
+    return None
 
 
 class _Attention:
@@ -178,13 +182,15 @@ class _Attention:
 
     def __init__(self, module: Any, config: Any) -> None:
         self.heads = config.num_key_value_heads
-        self.query_key_value = _Projection(module.q_proj, module.k_proj, module.v_proj)
-        self.out = _Projection(module.o_proj)
-        self.gated = config.model_type == QWEN35
-        self.query_norm = self.key_norm = _unchanged
+        self.query_key_value = Projection.of(module.q_proj, module.k_proj, module.v_proj)
+        self.out = Projection.of(module.o_proj)
+        self.gated = config.model_type in (QWEN35, QWEN3_NEXT)
+        self.query_norm = self.key_norm = unchanged
         if hasattr(module, "q_norm"):
-            self.query_norm, self.key_norm = _Norm(module.q_norm, config), _Norm(module.k_norm, config)
-        self.scaled_by = getattr(config, "query_pre_attn_scalar", None)
+            self.query_norm, self.key_norm = Norm(module.q_norm, config), Norm(module.k_norm, config)
+        self.scale = (getattr(config, "query_pre_attn_scalar", None) or module.head_dim) ** -0.5
+        if config.model_type == GRANITE:
+            self.scale = config.attention_multiplier
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
@@ -203,7 +209,7 @@ class _Attention:
         rotated_GLD = token.rotate(torch.cat([*(self.keys[i] for i in token.ids), query_GRD], dim=1))
         key_GND, query_GRD = rotated_GLD.split([len(token.ids), query_GRD.shape[1]], dim=1)
         value_GND = torch.cat([self.values[i] for i in token.ids], dim=1)
-        scores_GRN = query_GRD @ key_GND.mT * (self.scaled_by or dim) ** -0.5
+        scores_GRN = query_GRD @ key_GND.mT * self.scale
         out_GRD = scores_GRN.softmax(dim=-1) @ value_GND
         return self.out((out_GRD * gate_GRD.sigmoid() if self.gated else out_GRD).flatten())[0]
 
@@ -213,8 +219,11 @@ class _DeltaNet:
 
     def __init__(self, module: Any, config: Any) -> None:
         self.module, self.epsilon = module, config.rms_norm_eps
-        self.inputs = _Projection(module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a)
-        self.out = _Projection(module.out_proj)
+        if config.model_type == QWEN3_NEXT:
+            self.inputs = _sorted_maps(module)
+        else:
+            self.inputs = Projection.of(module.in_proj_qkv, module.in_proj_z, module.in_proj_b, module.in_proj_a)
+        self.out = Projection.of(module.out_proj)
         self.kernel_CW = module.conv1d.weight[:, 0]
         self.rate = -module.A_log.exp()
         keys, values = config.linear_num_key_heads, config.linear_num_value_heads
@@ -242,9 +251,15 @@ class _DeltaNet:
         self.left.append((columns[1:], state_KMDkDv))
 
         out = query_K11Dk * key_dim**-0.5 @ state_KMDkDv
-        normed = _unit_mean_square(out, self.epsilon) * self.module.norm.weight
+        normed = unit_mean_square(out, self.epsilon) * self.module.norm.weight
         return self.out(normed.flatten() * silu(gate))[0]
 
 
-def _unit_mean_square(x: Tensor, epsilon: float) -> Tensor:
-    return x * (x.square().mean(dim=-1, keepdim=True) + epsilon).rsqrt()
+def _sorted_maps(module: Any) -> Projection:
+    """Qwen3-Next's, sorted: its own lie key head by key head, each with its value heads."""
+    per_key = module.num_v_heads // module.num_k_heads * module.head_v_dim
+    blocks = module.in_proj_qkvz.weight.view(module.num_k_heads, -1, module.hidden_size)
+    q, k, v, z = blocks.split([module.head_k_dim, module.head_k_dim, per_key, per_key], dim=1)
+    b, a = module.in_proj_ba.weight.view(module.num_k_heads, 2, -1, module.hidden_size).unbind(dim=1)
+    q, k, v, z, b, a = (x.flatten(0, 1) for x in (q, k, v, z, b, a))
+    return Projection([torch.cat([q, k, v]), z, b, a])

@@ -7,13 +7,14 @@ Letters: T rows, I tokens by oracle id, N predicted tokens by oracle id, V vocab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from exact_library import ExactLibrary
 from random_graphs import RandomEpisode, lowered
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -72,11 +73,25 @@ def run_executor(model: nn.Module, tokens: Sequence[OracleToken]) -> Outcome:
 
 def run_alone(backbone: Backbone, tokens: Sequence[OracleToken]) -> Outcome:
     """Each path as a plain row of its own; a token on several paths is scored on the first."""
+    return _alone(
+        backbone.model, tokens, lambda values: backbone.logits(backbone.packed(plain_row(values)))
+    )
+
+
+def run_library(model: nn.Module, tokens: Sequence[OracleToken]) -> Outcome:
+    """The same through the unmodified model of the library, every one of its float32 detours made in float64."""
+    with ExactLibrary():
+        return _alone(model, tokens, lambda values: model(torch.tensor([values]), use_cache=False).logits[0])
+
+
+def _alone(
+    model: nn.Module, tokens: Sequence[OracleToken], row_logits: Callable[[Sequence[int]], Tensor]
+) -> Outcome:
     rows: dict[int, int] = {}
     predictors: dict[int, int] = {}
     logits, first = [], 0
     for path in leaf_paths(tokens):
-        logits.append(backbone.logits(backbone.packed(plain_row([tokens[i].value for i in path]))))
+        logits.append(row_logits([tokens[i].value for i in path]))
         for row, token_id in enumerate(path, first):
             if token_id not in rows:
                 rows[token_id] = row
@@ -84,7 +99,7 @@ def run_alone(backbone: Backbone, tokens: Sequence[OracleToken]) -> Outcome:
         first += len(path)
     predicted = [i for i, token in enumerate(tokens) if token.predecessor is not None]
     return _outcome(
-        backbone.model,
+        model,
         torch.cat(logits),
         [rows[i] for i in range(len(tokens))],
         [predictors[i] for i in predicted],

@@ -7,14 +7,16 @@ import pytest
 import torch
 from comparison import leaf_paths, pair
 from random_graphs import FORK_ONLY, lowered, random_episode
-from tiny_models import EVERY_FAMILY
+from tiny_models import EVERY_FAMILY, HYBRIDS
 
 from octopus.verify.executor import execute
 
 TOLERANCE = 1e-5  # float32; of the largest logit, which is about 10: both sides are equally far from float64
 
 
-@pytest.mark.parametrize("make", EVERY_FAMILY)
+@pytest.mark.parametrize(
+    "make", [pytest.param(make, marks=pytest.mark.slow if make in HYBRIDS else ()) for make in EVERY_FAMILY]
+)
 @torch.no_grad()
 def test_packed_and_executor_equal_the_library(make) -> None:
     both = pair(make(dtype=torch.float32))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from fla_stand_ins import kernels
 from hand_made import TREE, Branch, plan_of
-from tiny_models import tiny_qwen35
+from tiny_models import tiny_granite, tiny_qwen3_next, tiny_qwen35
 
 from octopus.core.errors import BackendUnavailable
 from octopus.models.backbone import Backbone
@@ -29,15 +29,27 @@ NESTED = (
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("branches", [TREE, NESTED], ids=["tree", "nested"])
+@pytest.mark.parametrize(
+    ("build", "branches", "convolution"),
+    [
+        (tiny_qwen35, TREE, "linear_attn"),
+        (tiny_qwen35, NESTED, "linear_attn"),
+        (tiny_qwen3_next, NESTED, "linear_attn"),
+        (tiny_granite, NESTED, "mamba"),
+    ],
+    ids=["tree", "nested", "sorted", "mamba"],
+)
 def test_values_and_gradients_are_those_of_plain_layers(
-    branches: Sequence[Branch], monkeypatch: pytest.MonkeyPatch
+    build: Callable, branches: Sequence[Branch], convolution: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: another run's state or columns, columns in the wrong order, rows laid back to the wrong places."""
+    """Catches: another run's state or columns, columns in the wrong order, rows laid back to the wrong places.
+
+    And a Mamba-2 layer, which the library is not asked for, given to its delta rule.
+    """
     plan = plan_of(branches)
     found = []
     for layers in ("plain", "fla"):
-        model = tiny_qwen35(dtype=torch.float64)
+        model = build(dtype=torch.float64)
         monkeypatch.setattr(
             "octopus.models.backbone.layers_named",
             lambda name, *_: FlaLayers(kernels()) if name == "fla" else choosing.layers_named(name, *_),
@@ -45,11 +57,12 @@ def test_values_and_gradients_are_those_of_plain_layers(
         hidden_TC = Backbone(model, layers=layers).packed(plan)
         weights = torch.linspace(-1, 1, hidden_TC.numel(), dtype=torch.float64).view_as(hidden_TC)
         (hidden_TC * weights).sum().backward()
-        found.append({"hidden": hidden_TC.detach()} | {name: w.grad for name, w in model.named_parameters()})
+        gradients = {name: weight.grad for name, weight in model.named_parameters()}
+        found.append({"hidden": hidden_TC.detach()} | gradients)
     plain, fla = found
     for name, wanted in plain.items():
         assert (fla[name] - wanted).norm() <= 1e-11 * wanted.norm(), name
-    assert plain["model.layers.0.linear_attn.conv1d.weight"].norm() > 0
+    assert plain[f"model.layers.0.{convolution}.conv1d.weight"].norm() > 0
 
 
 def test_rows_that_lie_level_by_level_are_not_moved() -> None:

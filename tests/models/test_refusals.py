@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_models import rope_parameters, tiny_gemma3, tiny_llama, tiny_qwen3, tiny_qwen35
+from tiny_models import (
+    rope_parameters,
+    tiny_gemma3,
+    tiny_granite,
+    tiny_llama,
+    tiny_nemotron,
+    tiny_qwen3,
+    tiny_qwen3_next,
+    tiny_qwen35,
+)
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BloomConfig,
@@ -23,7 +32,7 @@ from transformers import (
 
 from octopus.core.errors import BackendUnavailable, UnsupportedModel
 from octopus.models.backbone import Backbone
-from octopus.models.families import family_of
+from octopus.models.families import family_of, kv_shape, storage_ranks
 from octopus.models.loading import load_model
 
 
@@ -135,6 +144,49 @@ def test_a_window_that_no_layer_has_is_no_reason() -> None:
 def test_another_activation_in_recurrent_layers() -> None:
     with pytest.raises(UnsupportedModel, match="hidden_act='gelu'"):
         Backbone(tiny_qwen35(hidden_act="gelu"))
+
+
+@pytest.mark.parametrize(
+    ("build", "setting", "message"),
+    [
+        (tiny_granite, {"hidden_act": "gelu"}, "hidden_act='gelu' .* ends in SiLU"),
+        (tiny_granite, {"position_embedding_type": "learned"}, "position_embedding_type='learned' .* positions out"),
+        (tiny_granite, {"output_router_logits": True}, "output_router_logits=True .* losses of routers"),
+        (tiny_nemotron, {"mamba_hidden_act": "gelu"}, "mamba_hidden_act='gelu' .* ends in SiLU"),
+        (tiny_nemotron, {"hidden_dropout": 0.1}, r"hidden_dropout=0\.1 .* never dropped"),
+        (tiny_nemotron, {"residual_in_fp32": True}, "residual_in_fp32=True .* dtype of the weights"),
+        (tiny_nemotron, {"sliding_window": 64}, "sliding_window=64 .* whole view"),
+        (tiny_qwen3_next, {"hidden_act": "gelu"}, "hidden_act='gelu' .* ends in SiLU"),
+        (tiny_qwen3_next, {"rope_parameters": rope_parameters(rope_type="dynamic", factor=2.0)}, "type 'dynamic'"),
+    ],
+)
+def test_settings_of_hybrids(build: Callable, setting: dict[str, object], message: str) -> None:
+    """Catches: a setting that our recurrence, attention or loss would silently ignore."""
+    config = build().config
+    for name, value in setting.items():
+        setattr(config, name, value)
+    with pytest.raises(UnsupportedModel, match=message):
+        family_of(config)
+
+
+def test_what_a_layer_keeps() -> None:
+    """Catches: blocks without a mixer counted in the store, where another layer's keys or states would go."""
+    config = tiny_nemotron().config
+    assert config.layer_types == ["linear_attention", "mlp", "full_attention", "moe", "linear_attention"]
+    assert storage_ranks(config) == (0, 0, 0, 0, 1)
+    shape = kv_shape(config)
+    assert (shape.attention_layers, shape.recurrent_layers) == (1, 2)
+    assert shape.bytes_per_state(torch.bfloat16) == 2 * (3 * (8 * 12 + 2 * 4 * 10) * 2 + 8 * 10 * 12 * 4)
+
+
+def test_attention_without_positions_has_no_rotation() -> None:
+    """Catches: a mount seen through a shift where the model knows none."""
+    assert all(rotary.rope is None for rotary in Backbone(tiny_granite()).rotaries)
+    assert all(rotary.rope is None for rotary in Backbone(tiny_nemotron()).rotaries)
+    assert Backbone(tiny_granite(position_embedding_type="rope")).rotaries[0].rope is not None
+    unused = tiny_granite().config
+    unused.rope_parameters = rope_parameters(rope_type="dynamic", factor=2.0)
+    assert family_of(unused).name == "Granite 4"
 
 
 def test_a_class_without_a_head() -> None:

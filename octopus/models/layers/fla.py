@@ -1,7 +1,8 @@
 """Layers by flash-linear-attention: its Triton kernels for norms, gated units, short convolutions and the delta rule.
 
 A pack's runs are its sequences. The convolution takes all of them at once, each behind the columns that its path ends
-with; the scan takes one level of the tree at a time, each run from the state that its parent run ended with.
+with; the scan takes one level of the tree at a time, each run from the state that its parent run ended with. Recurrent
+layers that are no Gated DeltaNet are left to plain PyTorch.
 
 Letters: X any leading dimensions, D normalised dimension, F width of a gated unit, T rows of the pack, N rows of a
 level, R runs, B runs of a level, C channels, W kernel size, J key heads, Hv value heads, K and V their dimensions.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,9 @@ from torch import Tensor
 
 from octopus.attention.plan import Plan
 from octopus.attention.runs import Runs, ancestor_rows
-from octopus.models.context import DeltaLayer
+from octopus.models.context import DeltaLayer, RecurrentLayer
+from octopus.models.layers.layer import Recurrence
+from octopus.models.layers.plain import PlainLayers
 from octopus.models.layers.reordering import reordered
 from octopus.models.recurrent import hand_over
 from octopus.models.short_conv import gather_columns
@@ -101,6 +105,9 @@ class FlaRecurrence:
 
     Attributes:
         kernels: The library's.
+        plan: The pack.
+        kernel_size: Of the short convolutions.
+        device: Where the rows are.
         runs: Of the pack.
         sequences: All runs, in row order.
         tails_RW: The rows before each run on its path, oldest first, -1 where there is none.
@@ -111,6 +118,9 @@ class FlaRecurrence:
     """
 
     kernels: Kernels
+    plan: Plan
+    kernel_size: int
+    device: torch.device
     runs: Runs
     sequences: Sequences
     tails_RW: Tensor
@@ -132,6 +142,9 @@ class FlaRecurrence:
         tails_WR = ancestors_WT[:0:-1, [run.start for run in runs.runs]]
         return cls(
             kernels=kernels,
+            plan=plan,
+            kernel_size=kernel_size,
+            device=device,
             runs=runs,
             sequences=Sequences.of([run.stop - run.start for run in runs.runs], device),
             tails_RW=torch.from_numpy(np.ascontiguousarray(tails_WR.T)).to(device),
@@ -141,8 +154,10 @@ class FlaRecurrence:
             inverse_T=None if lies_so else torch.from_numpy(np.argsort(order_T)).to(device),
         )
 
-    def recur(self, projected: DeltaLayer) -> Tensor:
+    def recur(self, projected: RecurrentLayer) -> Tensor:
         """See `Recurrence.recur`."""
+        if not isinstance(projected, DeltaLayer):
+            return self._plain.recur(projected)
         mixed_TC = reordered(self._convolved(projected), self.order_T, self.inverse_T)
         decay_TH = reordered(projected.log_decay_TH, self.order_T, self.inverse_T)
         beta_TH = reordered(projected.beta_TH, self.order_T, self.inverse_T)
@@ -161,6 +176,10 @@ class FlaRecurrence:
             outs.append(out_1NHV[0])
             finals.update(zip(level, final_BHKV.unbind(), strict=True))
         return reordered(torch.cat(outs), self.inverse_T, self.order_T)
+
+    @cached_property
+    def _plain(self) -> Recurrence:
+        return PlainLayers().recurrence(self.plan, self.kernel_size, self.device)
 
     def _convolved(self, projected: DeltaLayer) -> Tensor:
         columns_TC = projected.columns_TC

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from octopus.attention.plan import Plan
-from octopus.models.context import DeltaLayer
+from octopus.models.context import RecurrentLayer
 
 
 class Recurrence(Protocol):
     """A pack's recurrent layers: who continues whose state. Holds no layer's state, so any layer may be recomputed."""
 
-    def recur(self, projected: DeltaLayer) -> Tensor:
+    def recur(self, projected: RecurrentLayer) -> Tensor:
         """Convolution and scan along every path of the pack. Returns [T, Hv, V], in at least the model's dtype."""
         ...
 

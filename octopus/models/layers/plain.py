@@ -13,7 +13,7 @@ from torch.nn.functional import silu
 
 from octopus.attention.plan import Plan
 from octopus.attention.runs import Runs, ancestor_rows
-from octopus.models.context import DeltaLayer
+from octopus.models.context import RecurrentLayer
 from octopus.models.recurrent import ScanBatch, scan_tree, tree_batches
 from octopus.models.short_conv import short_convolution
 
@@ -23,11 +23,11 @@ class PlainLayers:
 
     def rms_norm(self, x_XD: Tensor, weight_D: Tensor, epsilon: float) -> Tensor:
         """See `Layers.rms_norm`."""
-        return (weight_D * _normed(x_XD, epsilon)).to(x_XD.dtype)
+        return (weight_D * normed(x_XD, epsilon)).to(x_XD.dtype)
 
     def gated_rms_norm(self, x_XD: Tensor, gate_XD: Tensor, weight_D: Tensor, epsilon: float) -> Tensor:
         """See `Layers.gated_rms_norm`."""
-        return (weight_D * _normed(x_XD, epsilon) * silu(promoted(gate_XD))).to(gate_XD.dtype)
+        return (weight_D * normed(x_XD, epsilon) * silu(promoted(gate_XD))).to(gate_XD.dtype)
 
     def swiglu(self, gate_XF: Tensor, up_XF: Tensor) -> Tensor:
         """See `Layers.swiglu`."""
@@ -53,9 +53,9 @@ class PlainRecurrence:
     batches: tuple[ScanBatch, ...]
     taps_WT: Tensor
 
-    def recur(self, projected: DeltaLayer) -> Tensor:
+    def recur(self, projected: RecurrentLayer) -> Tensor:
         """See `Recurrence.recur`."""
-        mixed_TC = short_convolution(projected.columns_TC, self.taps_WT, projected.weight_CW)
+        mixed_TC = short_convolution(projected.columns_TC, self.taps_WT, projected.weight_CW, projected.bias_C)
         return scan_tree(projected.inputs(mixed_TC), self.runs, self.batches)
 
 
@@ -64,6 +64,7 @@ def promoted(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _normed(x_XD: Tensor, epsilon: float) -> Tensor:
+def normed(x_XD: Tensor, epsilon: float) -> Tensor:
+    """Divided by its root mean square, in at least float32."""
     x_XD = promoted(x_XD)
     return x_XD * torch.rsqrt(x_XD.square().mean(dim=-1, keepdim=True) + epsilon)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch.nn import Linear
+from torch.nn import Linear, Module
 
 from octopus.core.errors import PlanError
 from octopus.models.backbone import Backbone
@@ -21,7 +22,7 @@ class Work:
     """Floating-point operations of a forward pass, of which each kind takes about the same times more backward.
 
     Attributes:
-        row: For each row: twice the weights of the layers, and the recurrent states.
+        row: For each row: twice the weights of the layers, of experts those that are chosen, and recurrent states.
         pair: For each visible pair: scores and weighted values of all attention layers.
         term: For each loss term: its logits.
     """
@@ -34,8 +35,7 @@ class Work:
     def of(cls, backbone: Backbone) -> Work:
         """What a model takes, from the sizes of its layers."""
         config, shape = backbone.model.config.get_text_config(), backbone.kv_shape
-        layers = backbone.model.model.layers.modules()
-        weights = sum(layer.weight.numel() for layer in layers if isinstance(layer, Linear))
+        weights = sum(_weights_a_row(module, config) for module in backbone.model.model.layers.modules())
         # Decay, read, write and output of each state: source: the recurrence of arXiv 2412.06464, two operations each.
         states = 8 * shape.recurrent_layers * shape.value_heads * shape.key_dim * shape.value_dim
         return cls(
@@ -47,6 +47,16 @@ class Work:
     def __call__(self, pack: Pack) -> float:
         """Of a pack."""
         return self.row * pack.plan.length + self.pair * pack.plan.pairs + self.term * pack.loss_terms
+
+
+def _weights_a_row(module: Module, config: Any) -> float:
+    """Weights of a module itself that each row is multiplied with; the library stacks those of experts."""
+    if isinstance(module, Linear):
+        return module.weight.numel()
+    stacked = [weight for weight in module.parameters(recurse=False) if weight.ndim == 3]
+    if not stacked or not hasattr(module, "num_experts"):
+        return 0
+    return sum(weight.numel() for weight in stacked) * config.num_experts_per_tok / module.num_experts
 
 
 def deal(packs: Sequence[Pack], work: Work, *, ranks: int) -> list[list[Pack]]:

@@ -182,7 +182,7 @@ def our_stack(name: str, backbone: Backbone, plan: Plan, *, backend: str) -> Sta
             attention_factor=rotary.attention_factor,
         )
         for kind, rotary in zip(kinds, backbone.rotaries, strict=True)
-        if kind != RECURRENT
+        if kind != RECURRENT and rotary.rope is not None
     ]
     return Stack(
         name=name,
