@@ -60,7 +60,7 @@ def main() -> None:
 
     def loss_pass() -> None:
         model.zero_grad(set_to_none=True)
-        run_pass(backbone, pack, loss=LossConfig(), step=step, denominator=pack.loss_terms)
+        run_pass(backbone, pack, loss=LossConfig(), step=step, counts=pack.counts)
 
     actions: dict[str, Callable[[], Any]] = {"loss pass": loss_pass}
     for scope in ("closure", "recompute"):

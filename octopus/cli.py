@@ -127,11 +127,11 @@ def _serve(options: argparse.Namespace) -> None:
     config = _config(options)
     if isinstance(config, TrainConfig):
         raise ConfigError(f'{options.config}: expected a job (kind = "job") to serve; use octopus train')
-    try:
-        from octopus.train.service.serving import serve_job
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"octopus serve needs {missing.name}: pip install 'octopus-kv[serve]'") from missing
     with _observed(options) as spans:
+        try:
+            from octopus.train.service.serving import serve_job
+        except ModuleNotFoundError as missing:
+            raise ConfigError(f"octopus serve needs {missing.name}: pip install 'octopus-kv[serve]'") from missing
         serve_job(config, host=options.host, port=options.port, token_file=options.token_file, spans=spans)
 
 
@@ -151,15 +151,18 @@ def _train(options: argparse.Namespace) -> None:
             raise ConfigError(f'{options.config}: expected a job (kind = "job") for --spans')
         train(config)
     else:
-        from octopus.train.job import run_job
-
         with _observed(options) as spans:
+            from octopus.train.job import run_job
+
             run_job(config, spans=spans)
 
 
 @contextmanager
 def _observed(options: argparse.Namespace) -> Iterator[Spans]:
-    """Logs meanwhile, and says where spans go. Nothing of OpenTelemetry is loaded unless they are asked for."""
+    """Logs meanwhile, and says where spans go. Nothing of OpenTelemetry is loaded unless they are asked for.
+
+    Load what loads torch within, because libraries speak while they are loaded.
+    """
     from octopus.rollout.spans import NO_SPANS
     from octopus.train.logs import models_logged
 
@@ -176,10 +179,11 @@ def _observed(options: argparse.Namespace) -> Iterator[Spans]:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from octopus.train.evaluate import evaluate_policy
     from octopus.train.logs import models_logged
 
     with models_logged(sys.stderr):
+        from octopus.train.evaluate import evaluate_policy
+
         result = evaluate_policy(
             options.model,
             count=options.questions,

@@ -52,6 +52,11 @@ class Store:
             self.retention.swapping.seals = seals
 
     @property
+    def weights_version(self) -> int:
+        """Version of the weights that write now."""
+        return self._ledger.weights_version
+
+    @property
     def segments(self) -> list[Segment]:
         """All segments that have not been evicted, in creation order."""
         with self.lock:

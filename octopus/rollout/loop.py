@@ -75,6 +75,11 @@ class Rollouts:
         self._calls = Calls()
 
     @property
+    def weights_version(self) -> int:
+        """Version of the weights that play, as segments name them."""
+        return self._engine.graph.weights_version
+
+    @property
     def tool_seconds(self) -> tuple[float, float]:
         """Wall time so far of the calls of tools that have come back: of those that succeeded, and of the others."""
         return self._calls.seconds[True], self._calls.seconds[False]

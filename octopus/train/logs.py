@@ -51,22 +51,35 @@ def logged(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def models_logged(stream: TextIO) -> Iterator[None]:
-    """As `logged`, in a process that loads models: their library has a handler of its own, and draws bars."""
-    from transformers.utils import logging as theirs
+    """As `logged`, in a process that loads models: their libraries have handlers of their own, and draw bars."""
+    with logged(stream), _torch_without_handlers():
+        from transformers.utils import logging as theirs  # It speaks while it is loaded.
 
-    bars = theirs.is_progress_bar_enabled()
-    theirs.disable_default_handler()
-    theirs.enable_propagation()
-    if not stream.isatty():
-        theirs.disable_progress_bar()
-    try:
-        with logged(stream):
+        bars = theirs.is_progress_bar_enabled()
+        theirs.disable_default_handler()
+        theirs.enable_propagation()
+        if not stream.isatty():
+            theirs.disable_progress_bar()
+        try:
             yield
+        finally:
+            theirs.enable_default_handler()
+            theirs.disable_propagation()
+            if bars:
+                theirs.enable_progress_bar()
+
+
+@contextmanager
+def _torch_without_handlers() -> Iterator[None]:
+    import torch  # noqa: F401  # It gives its logger a handler.
+
+    logger = logging.getLogger("torch")
+    handlers, propagates = list(logger.handlers), logger.propagate
+    logger.handlers, logger.propagate = [], True
+    try:
+        yield
     finally:
-        theirs.enable_default_handler()
-        theirs.disable_propagation()
-        if bars:
-            theirs.enable_progress_bar()
+        logger.handlers, logger.propagate = handlers, propagates
 
 
 def shown(text: str, most: int = MOST_CHARACTERS) -> str:

@@ -148,11 +148,10 @@ class Reinforcement:
         self._reference = reference
         self._ranks = ranks
         self._spans = spans
-        self._updates = 0  # Taken so far.
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> StageStep:
         """See `Stage`."""
-        started, sampled_by = time.perf_counter(), self._updates
+        started = time.perf_counter()
         tools_s = self._rollouts.tool_seconds
         tasks = self._tasks.training(number)
         with self._spans.span("rollout"):
@@ -160,14 +159,15 @@ class Reinforcement:
         rollout_seconds = time.perf_counter() - started
         with self._spans.span("credit"):
             ratings, credit_figures = self._rate(tasks, groups)
+        records = tuple(record for group in groups for record in group)
+        lag = policy_lag(records, self._rollouts.weights_version)
         with self._spans.span("update"):
             result = self._learn(number, ratings, optimizer)
-        records = tuple(record for group in groups for record in group)
         spent = [after - before for before, after in zip(tools_s, self._rollouts.tool_seconds, strict=True)]
         figures = rollout_figures(records, ratings) | credit_figures | {
             "rollout_seconds": rollout_seconds,
             "tool_seconds": dict(zip(("ok", "failed"), spent, strict=True)),
-            "policy_lag": self._updates - 1 - sampled_by,
+            "policy_lag": lag,
         }
         return StageStep(figures=figures | asdict(result), records=records)
 
@@ -199,7 +199,6 @@ class Reinforcement:
             )
             for _ in range(grpo.updates)
         ]
-        self._updates += len(results)
         # The first update's figures: its log-ratios are the mismatch between rollout and trainer.
         return replace(
             results[0],
@@ -236,6 +235,12 @@ class Reinforcement:
 def imitation_packs(records: Sequence[RolloutRecord], *, budget_tokens: int) -> list[Pack]:
     """Packs scripted episodes for the loss `likelihood`: every sampled token has advantage 1."""
     return _packs([evenly(record.episode, 1.0) for record in records], budget_tokens=budget_tokens)
+
+
+def policy_lag(records: Sequence[RolloutRecord], weights_version: int) -> int:
+    """Steps between the oldest weights that sampled what is learned from and those of that version, which learn."""
+    sampled = [token for record in records for token in record.episode.sampled if token.live]
+    return weights_version - min((token.segment.weights_version for token in sampled), default=weights_version)
 
 
 def rollout_figures(records: Sequence[RolloutRecord], ratings: Sequence[Rating]) -> dict[str, Any]:

@@ -131,6 +131,16 @@ def test_the_library_of_models_writes_nothing_of_its_own(kind: type[io.StringIO]
     assert root.handlers and not root.propagate
 
 
+def test_torch_writes_nothing_of_its_own(capsys: Any) -> None:
+    """Its handler would write lines that are no JSON, as some packages make it do while they are loaded."""
+    stream, before = io.StringIO(), list(logging.getLogger("torch").handlers)
+    with models_logged(stream):
+        logging.getLogger("torch.utils.tests").warning("odd\nnode")
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["logger"] == "torch.utils.tests" and capsys.readouterr().err == ""
+    assert logging.getLogger("torch").handlers == before
+
+
 def test_a_flood_is_counted_and_others_are_heard() -> None:
     """Mutation: one counter for all events, or one that is not told."""
     now = [100.0]

@@ -98,6 +98,7 @@ class Recorded:
     """
 
     tool_seconds = (0.0, 0.0)
+    weights_version = 0
 
     def __init__(self, *rewards: float) -> None:
         self.rewards = rewards

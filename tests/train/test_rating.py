@@ -24,7 +24,7 @@ from octopus.train.credit.world import Played
 from octopus.train.job_config import CreditConfig, GrpoConfig, JobConfig, JobRunConfig
 from octopus.train.packing import RatedEpisode
 from octopus.train.rating import Rating, comparable, rate
-from octopus.train.stages import Reinforcement
+from octopus.train.stages import Reinforcement, policy_lag
 
 
 def half_right(asked: DescribedObjects, mode: str = "octopus") -> RolloutRecord:
@@ -200,3 +200,16 @@ def test_terms_for_another_number_of_episodes_are_refused() -> None:
     terms = left_out_terms(Coverage("closure"), group[:1])
     with pytest.raises(ValueError, match="zip"):
         rate(group, terms, credit=CreditConfig())
+
+
+def test_the_lag_is_that_of_the_oldest_weights_that_sampled() -> None:
+    """Catches: a constant, the newest weights instead of the oldest, and tokens that nothing is learned from."""
+    record = right(environment(parts=2))
+    assert policy_lag([record], 0) == policy_lag([], 5) == 0
+    for token in record.episode.sampled:
+        token.segment.weights_version = 3
+    oldest = record.episode.sampled[-1]
+    oldest.segment.weights_version = 1
+    assert policy_lag([record], 3) == 2
+    live = [replace(t, live=t.segment is not oldest.segment) for t in record.episode.sampled]
+    assert policy_lag([replace(record, episode=replace(record.episode, sampled=tuple(live)))], 3) == 0

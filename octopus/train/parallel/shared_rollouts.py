@@ -31,6 +31,11 @@ class SharedRollouts:
         self._ranks = ranks
 
     @property
+    def weights_version(self) -> int:
+        """See `Rollouts.weights_version`; the same on every rank."""
+        return self._rollouts.weights_version
+
+    @property
     def tool_seconds(self) -> tuple[float, float]:
         """See `Rollouts.tool_seconds`: of all ranks together. A collective."""
         succeeded, failed = self._ranks.total(list(self._rollouts.tool_seconds))

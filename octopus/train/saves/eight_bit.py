@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 PARTS = ("codes", "scale", "qmap")
 """A byte for each value, a scale for each block of them, and what a byte means."""
@@ -15,7 +14,7 @@ SIGNED = "exp_avg"
 
 def parts_of(key: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
     """`exp_avg.codes` and so on; a plain tensor is its own only part."""
-    if not is_traceable_wrapper_subclass(value):
+    if not hasattr(value, PARTS[0]):
         return {key: value}
     return {f"{key}.{part}": getattr(value, part) for part in PARTS}
 
