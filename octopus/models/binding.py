@@ -103,9 +103,9 @@ def _gated_rms_norm(layers: Layers, module: Any, x_XD: Tensor, gate_XD: Tensor) 
 
 
 def _group_rms_norm_of_gated(_: Layers, module: Any, x_TC: Tensor, gate_TC: Tensor) -> Tensor:
-    """Mamba-2 gates first and normalises each group of channels by itself."""
+    """Mamba-2 gates first and normalises each group of channels by itself; older Granite modules know one group."""
     gated_TC = promoted(x_TC) * silu(promoted(gate_TC))
-    grouped_TGX = gated_TC.unflatten(-1, (-1, module.group_size))
+    grouped_TGX = gated_TC.unflatten(-1, (-1, getattr(module, "group_size", x_TC.shape[-1])))
     return (module.weight * normed(grouped_TGX, module.variance_epsilon).flatten(1)).to(gate_TC.dtype)
 
 
@@ -205,5 +205,6 @@ _FORWARDS: Mapping[str, Callable[..., object]] = {
     "Qwen3_5RMSNorm": _zero_centred_rms_norm,
     "Qwen3_5RMSNormGated": _gated_rms_norm,
     "Qwen3_5TextRotaryEmbedding": _no_rotation,
+    "Zamba2RMSNormGated": _group_rms_norm_of_gated,  # Nemotron-H's in transformers 5.17.
     "Qwen3_5GatedDeltaNet": _gated_delta_net,
 }
