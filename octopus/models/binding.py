@@ -33,7 +33,7 @@ from octopus.models.context import Context, DeltaLayer
 from octopus.models.layers.layer import Layers
 from octopus.models.layers.plain import normed, promoted
 from octopus.models.mamba_layer import MambaLayer
-from octopus.models.routers import chosen_softmax_router, grouped_router, softmax_router
+from octopus.models.routers import granite_mixture, grouped_router, softmax_router
 
 NAME = "octopus"
 
@@ -185,10 +185,10 @@ _FORWARDS: Mapping[str, Callable[..., object]] = {
     "Gemma3RMSNorm": _zero_centred_rms_norm,
     "Gemma3RotaryEmbedding": _no_rotation,
     "GraniteMoeHybridMambaLayer": _mamba_mixer,
+    "GraniteMoeHybridMoE": granite_mixture,
     "GraniteMoeHybridRMSNorm": _rms_norm,
     "GraniteMoeHybridRMSNormGated": _group_rms_norm_of_gated,
     "GraniteMoeHybridRotaryEmbedding": _no_rotation,
-    "GraniteMoeHybridTopKRouter": chosen_softmax_router,
     "LlamaRMSNorm": _rms_norm,
     "LlamaRotaryEmbedding": _no_rotation,
     "NemotronHMamba2Mixer": _mamba_mixer,
