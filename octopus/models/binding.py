@@ -33,7 +33,7 @@ from octopus.models.context import Context, DeltaLayer
 from octopus.models.layers.layer import Layers
 from octopus.models.layers.plain import normed, promoted
 from octopus.models.mamba_layer import MambaLayer
-from octopus.models.routers import chosen_softmax_router, grouped_router, softmax_router
+from octopus.models.routers import granite_mixture, grouped_router, softmax_router
 
 NAME = "octopus"
 
@@ -103,9 +103,9 @@ def _gated_rms_norm(layers: Layers, module: Any, x_XD: Tensor, gate_XD: Tensor) 
 
 
 def _group_rms_norm_of_gated(_: Layers, module: Any, x_TC: Tensor, gate_TC: Tensor) -> Tensor:
-    """Mamba-2 gates first and normalises each group of channels by itself."""
+    """Mamba-2 gates first and normalises each group of channels by itself; older Granite modules know one group."""
     gated_TC = promoted(x_TC) * silu(promoted(gate_TC))
-    grouped_TGX = gated_TC.unflatten(-1, (-1, module.group_size))
+    grouped_TGX = gated_TC.unflatten(-1, (-1, getattr(module, "group_size", x_TC.shape[-1])))
     return (module.weight * normed(grouped_TGX, module.variance_epsilon).flatten(1)).to(gate_TC.dtype)
 
 
@@ -185,10 +185,10 @@ _FORWARDS: Mapping[str, Callable[..., object]] = {
     "Gemma3RMSNorm": _zero_centred_rms_norm,
     "Gemma3RotaryEmbedding": _no_rotation,
     "GraniteMoeHybridMambaLayer": _mamba_mixer,
+    "GraniteMoeHybridMoE": granite_mixture,
     "GraniteMoeHybridRMSNorm": _rms_norm,
     "GraniteMoeHybridRMSNormGated": _group_rms_norm_of_gated,
     "GraniteMoeHybridRotaryEmbedding": _no_rotation,
-    "GraniteMoeHybridTopKRouter": chosen_softmax_router,
     "LlamaRMSNorm": _rms_norm,
     "LlamaRotaryEmbedding": _no_rotation,
     "NemotronHMamba2Mixer": _mamba_mixer,
@@ -205,5 +205,6 @@ _FORWARDS: Mapping[str, Callable[..., object]] = {
     "Qwen3_5RMSNorm": _zero_centred_rms_norm,
     "Qwen3_5RMSNormGated": _gated_rms_norm,
     "Qwen3_5TextRotaryEmbedding": _no_rotation,
+    "Zamba2RMSNormGated": _group_rms_norm_of_gated,  # Nemotron-H's in transformers 5.17.
     "Qwen3_5GatedDeltaNet": _gated_delta_net,
 }

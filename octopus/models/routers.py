@@ -26,11 +26,13 @@ def softmax_router(_: Layers, module: Any, x_XC: Tensor) -> tuple[Tensor, Tensor
     return logits_TE, weights_TK.to(logits_TE.dtype), experts_TK
 
 
-def chosen_softmax_router(_: Layers, module: Any, x_XC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Granite: a softmax over the chosen experts alone. Returns as `softmax_router` does."""
-    logits_TE = promoted(linear(x_XC.flatten(0, -2), module.weight))
-    chosen_TK, experts_TK = logits_TE.topk(module.top_k, dim=-1)
-    return logits_TE, chosen_TK.softmax(dim=-1).to(x_XC.dtype), experts_TK
+def granite_mixture(_: Layers, module: Any, x_XC: Tensor) -> Tensor:
+    """Granite: a softmax over the chosen experts alone. What its router returns is not the same in all versions."""
+    rows_TC = x_XC.flatten(0, -2)
+    logits_TE = promoted(linear(rows_TC, module.router.weight))
+    chosen_TK, experts_TK = logits_TE.topk(module.router.top_k, dim=-1)
+    out_TC: Tensor = module.experts(rows_TC, experts_TK, chosen_TK.softmax(dim=-1).to(x_XC.dtype))
+    return out_TC.view_as(x_XC)
 
 
 def grouped_router(_: Layers, module: Any, x_XC: Tensor) -> tuple[Tensor, Tensor, Tensor]:

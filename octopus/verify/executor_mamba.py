@@ -23,6 +23,7 @@ class Mamba:
         self.project, self.out = Projection.of(module.in_proj), Projection.of(module.out_proj)
         channels, _, width = module.conv1d.weight.shape
         self.inner = len(module.norm.weight)
+        self.norm_size = getattr(module.norm, "group_size", self.inner)
         self.sizes = (self.inner, channels, self.heads)
         state_size = (channels - self.inner) // (2 * self.groups)
         zeros = module.A_log.new_zeros
@@ -47,5 +48,5 @@ class Mamba:
         self.left.append((columns[1:], state_HVK))
         y_HV = torch.einsum("hvk,hk->hv", state_HVK, c_HK) + self.module.D[:, None] * x_HV
 
-        grouped = (y_HV.flatten() * silu(gate)).view(self.groups, -1)
+        grouped = (y_HV.flatten() * silu(gate)).view(-1, self.norm_size)
         return self.out(unit_mean_square(grouped, self.epsilon).flatten() * self.module.norm.weight)[0]
