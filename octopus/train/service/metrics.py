@@ -39,7 +39,7 @@ GAUGES = {
     "kl": ("reference_kl_nats", "Mean k3 estimate of the KL to the first policy, last step."),
     "silent_share": ("zero_variance_group_ratio", "Share of the last step's groups whose rewards are all equal."),
     "mismatch_kl": ("mismatch_kl_nats", "Mean k3 estimate of the KL from rollout to trainer, last step."),
-    "policy_lag": ("policy_lag_steps", "Steps between the oldest weights that sampled and those that learn, last step."),
+    "policy_lag": ("policy_lag_steps", "Steps from the oldest weights that sampled to those that learn, last step."),
     "log_ratio_max": (
         "log_ratio_max_nats",
         "Largest difference of a log-probability between rollout and trainer, last step.",
