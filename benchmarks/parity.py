@@ -1,6 +1,6 @@
 """Gradients of a packed step of the 4B shape in float32, beside the same episode trained without packing.
 
-    PYTHONPATH=.:tests/models python benchmarks/parity.py --device cuda --json benchmarks/results/parity.jsonl
+    PYTHONPATH=.:tests python benchmarks/parity.py --device cuda --json benchmarks/results/parity.jsonl
 
 - `rows`: `paper-143k/64` without mounts, where every path is an ordinary row: the unmodified Hugging Face model, one
   row a path, every loss term once. With mounts a row of text is another computation as soon as two layers attend.
