@@ -1,4 +1,4 @@
-"""The auditor on our own packed kernels: it finds nothing, and every fault that can be planted, as with other backends.
+"""The auditor on our own kernels: it finds nothing, and every fault that can be planted, as with other backends.
 
 Catches: a NaN of a hidden value that comes through a weight of 0; a mask that rounds to whole blocks; gradients that
 reach, or miss, a row.
@@ -11,16 +11,34 @@ import sys
 from pathlib import Path
 
 import pytest
+from paged_faults import FAULTS
 
 HERE = Path(__file__).parent
+
+
+def said(script: str) -> list[list[str]]:
+    """The words of each line that a script prints."""
+    environment = {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}"}
+    run = subprocess.run(
+        [sys.executable, str(HERE / script)], capture_output=True, text=True, check=True, env=environment
+    )
+    return [line.split() for line in run.stdout.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_auditor_on_our_paged_kernels() -> None:
+    """Interpreted, in float32: about a minute. Also catches: slots behind a segment's end, pages of somebody else."""
+    lines = said("interpreted_paged_audit.py")
+    assert lines[:3] == [["clean", "llama"], ["clean", "qwen3.5"], ["clean", "gemma-3"]]
+    found = {name: set(codes) for name, *codes in lines[3:]}
+    assert all(found[fault.__name__] >= codes for fault, codes in FAULTS.items())
+    assert int(found["attended"].pop()) > 100
 
 
 @pytest.mark.slow
 def test_the_auditor_on_our_kernels() -> None:
     """Interpreted, in float32: about ten minutes."""
-    command = [sys.executable, str(HERE / "interpreted_audit.py")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(HERE.parents[1])})
-    lines = [line.split() for line in run.stdout.splitlines()]
+    lines = said("interpreted_audit.py")
     assert [line for line in lines if line[0] == "clean"] == []
     # Invisible are faults that are planted into the code of another backend.
     seen = [line for line in lines if line[2] != "invisible"]

@@ -27,11 +27,13 @@ class EngineStack:
         family: Name of the model in `MODELS`.
         dtype: Of its weights.
         capacity: Pages.
+        backend: What computes attention over stored keys.
     """
 
     family: str
     dtype: torch.dtype
     capacity: int = 24
+    backend: str = "torch"
 
     def decode(self, circumstances: Circumstances) -> Tensor:
         """The tokens and log-probabilities that the reader samples greedily, one a row."""
@@ -59,8 +61,9 @@ class EngineStack:
     def _engine(self, circumstances: Circumstances) -> Engine:
         nobody: Any = None  # nothing here is text
         engine = Engine(
-            MODELS[self.family](self.dtype), nobody, pages=self.capacity, page_size=PAGE_SIZE, state_slots=16
-        )
+            MODELS[self.family](self.dtype), nobody, pages=self.capacity, page_size=PAGE_SIZE, state_slots=16,
+            backend=self.backend,
+        )  # fmt: skip
         for store in (
             engine.storage.keys,
             engine.storage.values,
