@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny_models import EVERY_FAMILY
 
 from octopus.attention.dag.boxes import boxes, loadable
 from octopus.attention.dag.groups import Group, Reader, Sight, groups
@@ -57,7 +58,7 @@ def test_steps_by_our_kernels_are_those_of_plain_torch() -> None:
     Also a layer that takes the step of another window or rotary embedding, and a backend that is not asked.
     """
     lines = printed("interpreted_steps.py")
-    assert len(lines) == 9 + 4
+    assert len(lines) == 9 + len(EVERY_FAMILY)
     for line in lines:
         assert float(line[-1]) < 2e-5, line
         assert int(line[3]) > 0, line

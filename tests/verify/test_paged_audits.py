@@ -15,7 +15,7 @@ from paged_faults import FAULTS
 from octopus.verify.audits import Inconclusive
 from octopus.verify.functional import paged
 from octopus.verify.functional.paged import Circumstances, paged_findings
-from octopus.verify.selftest.fault import GEMMA3, LLAMA, QWEN, QWEN3
+from octopus.verify.selftest.fault import GEMMA3, GRANITE, LLAMA, NEMOTRON, QWEN, QWEN3, QWEN3_NEXT
 from octopus.verify.selftest.paged import EngineStack
 from octopus.verify.subject import Subject
 
@@ -27,7 +27,7 @@ def codes(stack) -> set[str]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("family", [LLAMA, QWEN3, QWEN, GEMMA3])
+@pytest.mark.parametrize("family", [LLAMA, QWEN3, QWEN, GEMMA3, QWEN3_NEXT, GRANITE, NEMOTRON])
 def test_our_decoder_is_clean(family: str, dtype: torch.dtype) -> None:
     assert codes(EngineStack(family=family, dtype=dtype)) == set()
 

@@ -25,7 +25,18 @@ from octopus.verify.functional.kernel import wrapped_attention
 from octopus.verify.functional.stack import Stack, StackRotary
 from octopus.verify.functional.trial import Trial
 from octopus.verify.selftest.episodes import Episode, mounts, rows_by_path, tree
-from octopus.verify.selftest.fault import FOREIGN, GEMMA3, LLAMA, QWEN, QWEN3, Fault
+from octopus.verify.selftest.fault import (
+    FOREIGN,
+    GEMMA3,
+    GRANITE,
+    LLAMA,
+    NEMOTRON,
+    QWEN,
+    QWEN3,
+    QWEN3_NEXT,
+    Fault,
+)
+from octopus.verify.selftest.hybrid_models import tiny_granite, tiny_nemotron, tiny_qwen3_next
 from octopus.verify.selftest.models import tiny_gemma3, tiny_llama, tiny_qwen3, tiny_qwen35
 from octopus.verify.tolerance import Measured, Yardstick, measure, shake
 
@@ -34,6 +45,9 @@ MODELS: dict[str, Callable[[torch.dtype], Any]] = {
     QWEN3: tiny_qwen3,
     QWEN: tiny_qwen35,
     GEMMA3: tiny_gemma3,
+    QWEN3_NEXT: tiny_qwen3_next,
+    GRANITE: tiny_granite,
+    NEMOTRON: tiny_nemotron,
     FOREIGN: tiny_llama,
 }
 

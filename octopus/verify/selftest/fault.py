@@ -15,6 +15,7 @@ from octopus.verify.functional.kernel import LibraryAttention
 from octopus.verify.subject import Subject
 
 LLAMA, QWEN3, QWEN, GEMMA3, FOREIGN = "llama", "qwen3", "qwen3.5", "gemma-3", "hf-llama"
+QWEN3_NEXT, GRANITE, NEMOTRON = "qwen3-next", "granite-4", "nemotron-h"
 ALL = (LLAMA, QWEN, FOREIGN)
 OURS = (LLAMA, QWEN)
 

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 VOCABULARY, HIDDEN = 32, 48
-_COMMON: dict[str, Any] = {
+COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": HIDDEN,
     "intermediate_size": 64,
@@ -34,42 +34,42 @@ _COMMON: dict[str, Any] = {
     "max_position_embeddings": 4096,
 }
 # A base small enough for every pair of dimensions to turn within a few positions.
-_ROPE = {"rope_type": "default", "rope_theta": 100.0}
+ROPE = {"rope_type": "default", "rope_theta": 100.0}
 
 
 def tiny_llama(dtype: torch.dtype, *, head_dim: int = 16) -> LlamaForCausalLM:
     """Two layers of attention, 4 query and 2 key/value heads, loaded with sdpa."""
-    config = LlamaConfig(**_COMMON | {"head_dim": head_dim}, num_hidden_layers=2, rope_parameters=_ROPE)
-    model: LlamaForCausalLM = _scaled(LlamaForCausalLM, config, dtype)
+    config = LlamaConfig(**COMMON | {"head_dim": head_dim}, num_hidden_layers=2, rope_parameters=ROPE)
+    model: LlamaForCausalLM = scaled(LlamaForCausalLM, config, dtype)
     return model
 
 
 def tiny_qwen3(dtype: torch.dtype) -> Qwen3ForCausalLM:
     """Two layers of attention with normalised queries and keys, rotated by YaRN with an attention factor of 1.14."""
-    yarn = _ROPE | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-    config = Qwen3Config(**_COMMON, num_hidden_layers=2, rope_parameters=yarn)
-    model: Qwen3ForCausalLM = _scaled(Qwen3ForCausalLM, config, dtype)
+    yarn = ROPE | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    config = Qwen3Config(**COMMON, num_hidden_layers=2, rope_parameters=yarn)
+    model: Qwen3ForCausalLM = scaled(Qwen3ForCausalLM, config, dtype)
     return model
 
 
 def tiny_gemma3(dtype: torch.dtype) -> Gemma3ForCausalLM:
     """Sliding and full attention with rotations of their own; the window is shorter than an episode's paths."""
     config = Gemma3TextConfig(
-        **_COMMON,
+        **COMMON,
         num_hidden_layers=2,
         layer_types=["sliding_attention", "full_attention"],
         sliding_window=5,
         query_pre_attn_scalar=12,
-        rope_parameters={"sliding_attention": _ROPE | {"rope_theta": 30.0}, "full_attention": _ROPE},
+        rope_parameters={"sliding_attention": ROPE | {"rope_theta": 30.0}, "full_attention": ROPE},
     )
-    model: Gemma3ForCausalLM = _scaled(Gemma3ForCausalLM, config, dtype)
+    model: Gemma3ForCausalLM = scaled(Gemma3ForCausalLM, config, dtype)
     return model
 
 
 def tiny_qwen35(dtype: torch.dtype) -> Qwen3_5ForCausalLM:
     """Gated delta net, attention, twice; half of each head is rotary, which leaves dimensions that must not turn."""
     config = Qwen3_5TextConfig(
-        **_COMMON,
+        **COMMON,
         num_hidden_layers=4,
         layer_types=["linear_attention", "full_attention"] * 2,
         linear_num_key_heads=2,
@@ -77,13 +77,14 @@ def tiny_qwen35(dtype: torch.dtype) -> Qwen3_5ForCausalLM:
         linear_key_head_dim=8,
         linear_value_head_dim=8,
         linear_conv_kernel_dim=4,
-        rope_parameters=_ROPE | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+        rope_parameters=ROPE | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
     )
-    model: Qwen3_5ForCausalLM = _scaled(Qwen3_5ForCausalLM, config, dtype)
+    model: Qwen3_5ForCausalLM = scaled(Qwen3_5ForCausalLM, config, dtype)
     return model
 
 
-def _scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype) -> Any:
+def scaled(model_class: type[PreTrainedModel], config: Any, dtype: torch.dtype) -> Any:
+    """A model of these random weights: the same in every dtype, rounded."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model: Any = model_class(config)  # drawn in float32: every dtype has the same weights, rounded
