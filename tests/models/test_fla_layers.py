@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,3 +105,16 @@ def test_on_a_gpu_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     there.remove("fla")
     assert "flash-linear-attention" in str(choosing.unavailable("fla", cuda, torch.bfloat16))
     assert choosing.default_layers(cuda, torch.bfloat16) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("version", "generation", "wrong"),
+    [("3.6.0", 9, True), ("3.6.0+git1a2b", 9, True), ("3.7.1", 9, False), ("3.3.1", 9, False), ("3.6.0", 10, False)],
+)
+def test_the_tritons_that_are_wrong_on_hopper(
+    version: str, generation: int, wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a bound that is off by one, a version with a suffix that cannot be read."""
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__=version))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (generation, 0))
+    assert choosing._is_wrong_on_hopper(torch.device("cuda")) == wrong

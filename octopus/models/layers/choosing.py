@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 
 import torch
@@ -57,5 +58,5 @@ def _is_wrong_on_hopper(device: torch.device) -> bool:
     """Triton 3.4 to 3.7.0 miscompiles the library's gated gradient for Hopper (its issue 640), so it refuses there."""
     import triton  # It comes with PyTorch for GPUs.
 
-    version = tuple(int(part) for part in triton.__version__.split(".")[:3])
+    version = tuple(map(int, re.findall(r"\d+", triton.__version__)[:3]))
     return torch.cuda.get_device_capability(device)[0] == 9 and (3, 4) <= version < (3, 7, 1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from octopus.attention.plan import Plan
-from octopus.attention.runs import Runs, ancestor_rows
+from octopus.attention.runs import ancestor_rows
 from octopus.models.context import DeltaLayer, RecurrentLayer
 from octopus.models.layers.layer import Recurrence
 from octopus.models.layers.plain import PlainLayers
@@ -108,7 +108,6 @@ class FlaRecurrence:
         plan: The pack.
         kernel_size: Of the short convolutions.
         device: Where the rows are.
-        runs: Of the pack.
         sequences: All runs, in row order.
         tails_RW: The rows before each run on its path, oldest first, -1 where there is none.
         levels: The runs of each level as sequences, laid level by level.
@@ -121,7 +120,6 @@ class FlaRecurrence:
     plan: Plan
     kernel_size: int
     device: torch.device
-    runs: Runs
     sequences: Sequences
     tails_RW: Tensor
     levels: tuple[Sequences, ...]
@@ -145,7 +143,6 @@ class FlaRecurrence:
             plan=plan,
             kernel_size=kernel_size,
             device=device,
-            runs=runs,
             sequences=Sequences.of([run.stop - run.start for run in runs.runs], device),
             tails_RW=torch.from_numpy(np.ascontiguousarray(tails_WR.T)).to(device),
             levels=tuple(Sequences.of(level, device) for level in lengths),
@@ -162,9 +159,9 @@ class FlaRecurrence:
         decay_TH = reordered(projected.log_decay_TH, self.order_T, self.inverse_T)
         beta_TH = reordered(projected.beta_TH, self.order_T, self.inverse_T)
         finals: dict[int, Tensor] = {}
-        outs = []
+        outs, levels = [], self.plan.runs.levels
         pieces = zip(*(x.split(self.sizes) for x in (mixed_TC, decay_TH, beta_TH)), strict=True)
-        for level, sequences, (mixed_NC, decay_NH, beta_NH) in zip(self.runs.levels, self.levels, pieces, strict=True):
+        for level, sequences, (mixed_NC, decay_NH, beta_NH) in zip(levels, self.levels, pieces, strict=True):
             q_NJK, k_NJK, v_NHV = projected.parts(mixed_NC)
             out_1NHV, final_BHKV = self.kernels.chunk_gated_delta_rule(
                 *(x[None] for x in (q_NJK, k_NJK, v_NHV, decay_NH, beta_NH)),
@@ -195,7 +192,7 @@ class FlaRecurrence:
 
     def _initial(self, level: Sequence[int], finals: dict[int, Tensor]) -> Tensor | None:
         """The states that a level's runs begin with; None for zeros."""
-        parents = [self.runs.runs[run].parent for run in level]
+        parents = [self.plan.runs.runs[run].parent for run in level]
         if all(
             parent < 0 for parent in parents
         ):  # A level's parents all lie one level above, so it is all or none.
