@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ import qwen_4b
 import torch
 from exact_library import ExactLibrary
 from figures import Figures, command_line
+from gradient_errors import worst
 from shapes import BRANCHES, branching, paper_143k
 from torch import Tensor
 
@@ -167,15 +168,6 @@ def summed(logits_NV: Tensor, labels_N: np.ndarray) -> Tensor:
 def gradients(model: Any) -> dict[str, Tensor]:
     """Of every weight that has one."""
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-
-
-def worst(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[str, float]:
-    """The weight whose gradient is farthest off, and the norm of the difference beside the norm."""
-    errors = {
-        name: ((found[name].to(exact.device) - exact).double().norm() / exact.double().norm()).item()
-        for name, exact in wanted.items()
-    }
-    return max(errors.items(), key=lambda pair: pair[1])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any
 import qwen_4b
 import torch
 from figures import Figures, command_line
+from gradient_errors import worst
 from hf_rows import rows_seconds
 from shapes import paper_143k, ragged_143k, tree_text_143k
 
@@ -94,15 +95,6 @@ def gradients(backbone: Backbone, pack: Pack, step: StepConfig) -> dict[str, tor
     return {
         name: weight.grad.clone() for name, weight in backbone.model.named_parameters() if weight.grad is not None
     }
-
-
-def worst(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> tuple[str, float]:
-    """The weight whose gradient is farthest off, and how far."""
-    errors = {
-        name: ((found[name].double() - wanted[name].double()).norm() / wanted[name].double().norm()).item()
-        for name in wanted
-    }
-    return max(errors.items(), key=lambda pair: pair[1])
 
 
 def packed_seconds(figures: Figures, step: StepConfig, options: argparse.Namespace) -> dict[str, float]:

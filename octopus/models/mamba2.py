@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from octopus.models.gated_delta import CHUNK_SIZE, chunked
+from octopus.models.layers.plain import promoted
 
 
 class MambaInputs(NamedTuple):
@@ -65,7 +66,7 @@ def mamba_chunks(
     Returns:
         The outputs [B, T, H, V] and the states after the last token [B, H, K, V].
     """
-    inputs = inputs.each(_promoted)
+    inputs = inputs.each(promoted)
     tokens, groups = inputs.q_XGK.shape[1:3]
     chunk_size = min(chunk_size, tokens)
     q, k, v, g, dt, _ = inputs.each(lambda x: chunked(x, chunk_size))
@@ -96,7 +97,7 @@ def mamba_step(inputs: MambaInputs, state_BHKV: Tensor) -> tuple[Tensor, Tensor]
     Returns:
         The outputs [B, H, V] and the new states; `state_BHKV` itself is left as it was.
     """
-    q_BGK, k_BGK, v_BHV, g_BH, dt_BH, skip_BH = inputs.each(_promoted)
+    q_BGK, k_BGK, v_BHV, g_BH, dt_BH, skip_BH = inputs.each(promoted)
     groups = q_BGK.shape[1]
     written_BHV, decay_BH11 = dt_BH[..., None] * v_BHV, g_BH.exp()[..., None, None]
     written_BGR1V = written_BHV.unflatten(1, (groups, -1))[..., None, :]
@@ -104,7 +105,3 @@ def mamba_step(inputs: MambaInputs, state_BHKV: Tensor) -> tuple[Tensor, Tensor]
     state_BGRKV = kept_BGRKV + k_BGK[:, :, None, :, None] * written_BGR1V
     read_BHV = (q_BGK[:, :, None, None] @ state_BGRKV).squeeze(-2).flatten(1, 2)
     return read_BHV + skip_BH[..., None] * v_BHV, state_BGRKV.flatten(1, 2)
-
-
-def _promoted(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
